@@ -2,14 +2,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
-use rustix::fs::{FileType, RawDir};
+
+use crate::sys::files::read_entries;
 
 /// A directory entry: name and file type (`DT_*`), if the filesystem reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,36 +28,38 @@ pub(crate) fn list(
     mut each: impl FnMut(Entry<'_>),
 ) -> Result<(), Errno> {
     let mut buffer = Vec::with_capacity(32 << 10);
-    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
-    while let Some(entry) = entries.next() {
-        let entry = entry.map_err(|errno| Errno::from_raw(errno.raw_os_error()))?;
-        *most = most.checked_sub(1).ok_or(Errno::ENOBUFS)?;
-        each(Entry {
-            name: OsStr::from_bytes(entry.file_name().to_bytes()),
-            kind: kind(entry.file_type()),
-        });
+    loop {
+        read_entries(directory, &mut buffer)?;
+        let mut rest = buffer.as_slice();
+        if rest.is_empty() {
+            return Ok(());
+        }
+        while let Some((entry, after)) = first(rest) {
+            *most = most.checked_sub(1).ok_or(Errno::ENOBUFS)?;
+            each(entry);
+            rest = after;
+        }
     }
-    Ok(())
+}
+
+/// Splits the first entry from the kernel's bytes (struct linux_dirent64): inode and offset, 8 bytes each, its length,
+/// its type, and the name with zeros behind it. None if there are no more.
+fn first(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
+    let length = bytes.get(16..18)?.try_into().map(u16::from_ne_bytes).ok()?;
+    let (entry, after) = bytes.split_at_checked(length.into())?;
+    let (kind, name) = entry.get(18..)?.split_first()?;
+    let name = CStr::from_bytes_until_nul(name).ok()?;
+    let entry = Entry {
+        name: OsStr::from_bytes(name.to_bytes()),
+        kind: *kind,
+    };
+    Some((entry, after))
 }
 
 /// Opens an entry of a directory by reference; a link itself, not its target.
 pub(crate) fn open_child(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     openat(directory, name, flags, Mode::empty())
-}
-
-/// Returns the kernel's number of a file type.
-fn kind(file: FileType) -> u8 {
-    match file {
-        FileType::RegularFile => libc::DT_REG,
-        FileType::Directory => libc::DT_DIR,
-        FileType::Symlink => libc::DT_LNK,
-        FileType::Fifo => libc::DT_FIFO,
-        FileType::Socket => libc::DT_SOCK,
-        FileType::CharacterDevice => libc::DT_CHR,
-        FileType::BlockDevice => libc::DT_BLK,
-        FileType::Unknown => libc::DT_UNKNOWN,
-    }
 }
 
 #[cfg(test)]

@@ -108,6 +108,7 @@ pub use error::{Error, ErrorKind, Phase, Result};
 pub use path::{ContainerPath, HostPath};
 #[doc(hidden)]
 pub use sys::start::start;
+pub use sys::xattr;
 
 /// Lets this process wait for the children that the library starts, even if it inherited an ignored SIGCHLD.
 ///

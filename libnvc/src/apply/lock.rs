@@ -9,13 +9,13 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 
 use crate::container::ContainerProcess;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::files::{try_lock, unlock};
 
 mod holder;
 
@@ -63,9 +63,9 @@ impl ContainerLock {
         let begin = Instant::now();
         let (mut looked, mut in_order) = (begin, begin);
         loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            match try_lock(&file) {
                 Ok(()) => return Ok(Self { lock: Some(file) }),
-                Err(Errno::WOULDBLOCK) => {}
+                Err(Errno::EWOULDBLOCK) => {}
                 Err(errno) => {
                     log::debug!(
                         "not locking the container: flock {}: {errno}",
@@ -103,9 +103,6 @@ impl Drop for ContainerLock {
     fn drop(&mut self) {
         // A child that is about to execute a program has the file open too. If this fails, the lock ends with the
         // process.
-        let _ = self
-            .lock
-            .as_ref()
-            .map(|lock| flock(lock, FlockOperation::Unlock));
+        let _ = self.lock.as_ref().map(unlock);
     }
 }

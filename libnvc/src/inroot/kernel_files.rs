@@ -5,8 +5,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::fstatfs;
-use rustix::io::Errno;
+use nix::errno::Errno;
+use nix::sys::statfs::fstatfs;
 
 /// Magic numbers (statfs(2), linux/magic.h).
 const KERNEL: [i64; 27] = [
@@ -41,7 +41,7 @@ const KERNEL: [i64; 27] = [
 
 /// Returns true if a descriptor is on such a filesystem.
 pub(super) fn is_one(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
-    Ok(KERNEL.contains(&fstatfs(fd)?.f_type))
+    Ok(KERNEL.contains(&fstatfs(fd)?.filesystem_type().0))
 }
 
 #[cfg(test)]

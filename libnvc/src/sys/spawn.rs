@@ -3,7 +3,7 @@
 //! Works like posix_spawn(3): the new process borrows the caller's memory, and the calling thread is suspended until
 //! the program runs. In between only dup2(2) and execve(2) are called.
 //!
-//! nix and rustix have no such function. The C library's, which the standard library's `Command` calls, first resets
+//! nix has no such function. The C library's, which the standard library's `Command` calls, first resets
 //! the disposition of every signal, some 130 system calls. Here all signals stay blocked into the program instead, so
 //! that no handler of the caller can run on the borrowed memory.
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use libnvc::host::{CharDrivers, DeviceNumber, numbers};
 use libnvc::{Error, ErrorKind, Result};
+use nix::sys::stat::{major, minor};
 use nvc_hostfile::cause;
 use nvc_oci::paths::clean;
 
@@ -38,8 +39,8 @@ impl HostNode {
         let number = facts.rdev();
         Some(Self {
             kind,
-            major: rustix::fs::major(number).into(),
-            minor: rustix::fs::minor(number).into(),
+            major: major(number),
+            minor: minor(number),
             mode: facts.mode() & 0o777,
         })
     }

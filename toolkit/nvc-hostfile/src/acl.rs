@@ -2,14 +2,16 @@
 //!
 //! If there is one, the mode's bits of the group are the list's mask: they say that others may write, but not who.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{Mode, OFlags, fgetxattr, openat};
-use rustix::io::Errno;
+use libnvc::xattr;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 
 /// The list of who has access; the one for new files is another.
-const NAME: &str = "system.posix_acl_access";
+const NAME: &CStr = c"system.posix_acl_access";
 
 const VERSION: u32 = 2;
 
@@ -36,12 +38,11 @@ pub(super) type List = Result<Option<Vec<Writer>>, Errno>;
 /// Returns whom the list of a file or directory lets write.
 pub(super) fn writers(directory: BorrowedFd<'_>, name: &OsStr) -> List {
     // Attributes cannot be read from a descriptor that was opened with O_PATH.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let readable = openat(directory, name, flags, Mode::empty())?;
-    let mut list = vec![0; 64 << 10];
-    match fgetxattr(readable, NAME, &mut list) {
-        Ok(length) => parse(&list[..length]).ok_or(Errno::INVAL).map(Some),
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+    match xattr::get(readable, NAME) {
+        Ok(list) => parse(&list).ok_or(Errno::EINVAL).map(Some),
+        Err(Errno::ENODATA | Errno::EOPNOTSUPP) => Ok(None),
         Err(errno) => Err(errno),
     }
 }

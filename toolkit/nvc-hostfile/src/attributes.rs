@@ -1,59 +1,47 @@
 //! Preserves extended attributes of replaced files: labels, access lists, and our own.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 
-use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
-use rustix::io::Errno;
+use libnvc::xattr;
+use nix::errno::Errno;
 
 /// The attribute with the file's original content.
-const OWN: &str = "user.nvidia-ctk.undo";
+const OWN: &CStr = c"user.nvidia-ctk.undo";
 
 /// SELinux's label.
-const LABEL: &str = "security.selinux";
+const LABEL: &CStr = c"security.selinux";
 
 /// Copies the attributes of one file to another, except ours. Best effort: not every filesystem supports them.
 pub(super) fn copy(from: &File, to: &File) {
-    let mut names = vec![0; 64 << 10];
-    let Ok(length) = flistxattr(from, &mut names) else {
-        return;
-    };
-    let mut value = vec![0; 64 << 10];
-    for name in names[..length].split(|&byte| byte == 0) {
-        if name.is_empty() || name == OWN.as_bytes() {
-            continue;
-        }
-        if let Ok(length) = fgetxattr(from, name, &mut value) {
-            let _ = fsetxattr(to, name, &value[..length], XattrFlags::empty());
+    let names = xattr::list(from).unwrap_or_default();
+    for name in names.iter().filter(|name| name.as_c_str() != OWN) {
+        if let Ok(value) = xattr::get(from, name) {
+            let _ = xattr::set(to, name, &value);
         }
     }
 }
 
 /// Copies the old file's label to the new one, if files have labels.
 pub(super) fn copy_label(from: &File, to: &File) -> io::Result<()> {
-    let mut label = vec![0; 256];
-    let length = match fgetxattr(from, LABEL, &mut label) {
-        Ok(length) => length,
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(()),
-        Err(number) => return Err(number.into()),
+    let label = match xattr::get(from, LABEL) {
+        Err(Errno::ENODATA | Errno::EOPNOTSUPP) => return Ok(()),
+        label => label?,
     };
-    label.truncate(length);
-    match fsetxattr(to, LABEL, &label, XattrFlags::empty()) {
+    match xattr::set(to, LABEL, &label) {
         // Without SELinux in the kernel, a label that comes from an image cannot be set.
-        Err(Errno::OPNOTSUPP) | Ok(()) => Ok(()),
-        Err(number) => Err(number.into()),
+        Err(Errno::EOPNOTSUPP) => Ok(()),
+        done => Ok(done?),
     }
 }
 
 /// Sets our attribute; returns false if the filesystem rejects it.
 pub(super) fn set(file: &File, text: &str) -> bool {
-    fsetxattr(file, OWN, text.as_bytes(), XattrFlags::empty()).is_ok()
+    xattr::set(file, OWN, text.as_bytes()).is_ok()
 }
 
 /// Reads our attribute.
 pub(super) fn get(file: &File) -> Option<String> {
-    let mut value = vec![0; 64 << 10];
-    let length = fgetxattr(file, OWN, &mut value).ok()?;
-    value.truncate(length);
-    String::from_utf8(value).ok()
+    String::from_utf8(xattr::get(file, OWN).ok()?).ok()
 }

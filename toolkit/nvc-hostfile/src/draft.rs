@@ -11,8 +11,10 @@ use std::io::{self, Write as _};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 
-use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
-use rustix::io::Errno;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::attributes;
 
@@ -112,8 +114,8 @@ pub fn put(
     draft.rename(name)?;
     if like.durable {
         // The rename must survive a crash too; a directory that cannot be synced is not an error.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let _ = openat(directory, ".", flags, Mode::empty()).and_then(rustix::fs::fsync);
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let _ = openat(directory, ".", flags, Mode::empty()).and_then(nix::unistd::fsync);
     }
     Ok(kept)
 }
@@ -138,12 +140,17 @@ impl<'d> Draft<'d> {
             _ => 0o600,
         };
         let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         for _ in 0..MAX_TRIES {
             let mut name = OsString::from(".");
             name.push(beside);
             name.push(format!(".{:016x}", random()));
-            match openat(directory, &name, flags, Mode::from_raw_mode(mode)) {
+            match openat(
+                directory,
+                name.as_os_str(),
+                flags,
+                Mode::from_bits_truncate(mode),
+            ) {
                 Ok(file) => {
                     return Ok(Self {
                         directory,
@@ -152,15 +159,15 @@ impl<'d> Draft<'d> {
                         is_renamed: false,
                     });
                 }
-                Err(Errno::EXIST) => {}
+                Err(Errno::EEXIST) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Err(Errno::EXIST.into())
+        Err(Errno::EEXIST.into())
     }
 
     fn rename(mut self, to: &OsStr) -> io::Result<()> {
-        renameat(self.directory, &self.name, self.directory, to)?;
+        renameat(self.directory, self.name.as_os_str(), self.directory, to)?;
         self.is_renamed = true;
         Ok(())
     }
@@ -170,7 +177,11 @@ impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if !self.is_renamed {
             // If it cannot be removed, nothing else can be done.
-            let _ = unlinkat(self.directory, &self.name, AtFlags::empty());
+            let _ = unlinkat(
+                self.directory,
+                self.name.as_os_str(),
+                UnlinkatFlags::NoRemoveDir,
+            );
         }
     }
 }

@@ -14,10 +14,12 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
-use rustix::io::Errno;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use walk::{Place, Way, failed, find, number};
+use walk::{Place, Way, failed, find, kind};
 
 pub mod cause;
 pub mod draft;
@@ -117,10 +119,15 @@ impl HostFile {
         if self.old.is_none() {
             return Ok(());
         }
-        unlinkat(self.place.directory(), &self.place.name, AtFlags::empty()).map_err(|errno| {
-            let error = Error::file("unlink failed", &self.path, number(errno));
+        unlinkat(
+            self.place.directory(),
+            self.place.name.as_os_str(),
+            UnlinkatFlags::NoRemoveDir,
+        )
+        .map_err(|errno| {
+            let error = Error::file("unlink failed", &self.path, errno);
             match errno {
-                Errno::BUSY => error.hint(MOUNTED),
+                Errno::EBUSY => error.hint(MOUNTED),
                 _ => error,
             }
         })
@@ -131,15 +138,15 @@ impl HostFile {
         if self.place.lacks_directory() {
             return Ok(());
         }
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
         let is_same = match (
-            statat(self.place.directory(), &self.place.name, flags),
+            fstatat(self.place.directory(), self.place.name.as_os_str(), flags),
             &self.old,
         ) {
             (Ok(found), Some(old)) => {
                 fstat(old).is_ok_and(|old| (old.st_dev, old.st_ino) == (found.st_dev, found.st_ino))
             }
-            (Err(Errno::NOENT), None) => true,
+            (Err(Errno::ENOENT), None) => true,
             _ => false,
         };
         if is_same {
@@ -175,16 +182,30 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
 
 /// Does so in a directory where only root and the caller can exchange files.
 fn replace_or_write(place: &Place, text: &[u8]) -> io::Result<()> {
-    let mut flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let mut flags = OFlag::O_WRONLY | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     if place.is_open_file {
-        flags |= OFlags::TRUNC;
-        let file = openat(place.directory(), &place.name, flags, Mode::empty())?;
+        flags |= OFlag::O_TRUNC;
+        let file = openat(
+            place.directory(),
+            place.name.as_os_str(),
+            flags,
+            Mode::empty(),
+        )?;
         return File::from(file).write_all(text);
     }
-    match statat(place.directory(), &place.name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile => {
-            flags |= OFlags::NOFOLLOW;
-            let file = openat(place.directory(), &place.name, flags, Mode::empty())?;
+    match fstatat(
+        place.directory(),
+        place.name.as_os_str(),
+        AtFlags::AT_SYMLINK_NOFOLLOW,
+    ) {
+        Ok(found) if kind(&found) != SFlag::S_IFREG => {
+            flags |= OFlag::O_NOFOLLOW;
+            let file = openat(
+                place.directory(),
+                place.name.as_os_str(),
+                flags,
+                Mode::empty(),
+            )?;
             return File::from(file).write_all(text);
         }
         _ => {}
@@ -212,11 +233,19 @@ fn existing(place: &Place) -> Result<Option<File>, Errno> {
     if place.lacks_directory() {
         return Ok(None);
     }
-    let flags =
-        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    match openat(place.directory(), &place.name, flags, Mode::empty()) {
+    let flags = OFlag::O_RDONLY
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NONBLOCK
+        | OFlag::O_NOCTTY
+        | OFlag::O_CLOEXEC;
+    match openat(
+        place.directory(),
+        place.name.as_os_str(),
+        flags,
+        Mode::empty(),
+    ) {
         Ok(file) => Ok(Some(file.into())),
-        Err(Errno::NOENT) => Ok(None),
+        Err(Errno::ENOENT) => Ok(None),
         Err(errno) => Err(errno),
     }
 }
@@ -253,15 +282,18 @@ pub fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
 fn not_written(path: &Path, error: &io::Error) -> Error {
     let error = system("write failed", path, error);
     match error.errno() {
-        Some(nix::errno::Errno::EBUSY) => error.hint(MOUNTED),
+        Some(Errno::EBUSY) => error.hint(MOUNTED),
         _ => error,
     }
 }
 
 /// Returns the error of an operation on a file.
 pub fn system(operation: &str, path: &Path, error: &io::Error) -> Error {
-    let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
-    Error::file(operation, path, number(errno))
+    let errno = error
+        .raw_os_error()
+        .map(Errno::from_raw)
+        .unwrap_or(Errno::EIO);
+    Error::file(operation, path, errno)
 }
 
 #[cfg(test)]

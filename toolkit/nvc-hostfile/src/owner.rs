@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use libnvc::kmods::in_user_namespace;
 use libnvc::{Error, ErrorKind};
-use rustix::fs::{Mode, Stat};
+use nix::sys::stat::{FileStat, Mode};
 
 use super::accounts::{has_other_members, name};
 use super::acl::{self, Writer};
@@ -53,7 +53,7 @@ impl Caller {
 
     /// Trusts those who may change a file, too.
     pub(super) fn or_who_may_change(self, file: &Metadata) -> Self {
-        let is_the_groups = Mode::from_raw_mode(file.mode()).contains(Mode::WGRP);
+        let is_the_groups = Mode::from_bits_truncate(file.mode()).contains(Mode::S_IWGRP);
         let also = (Some(file.uid()), is_the_groups.then_some(file.gid()));
         Self { also, ..self }
     }
@@ -64,10 +64,10 @@ impl Caller {
         at: &Path,
         directory: BorrowedFd<'_>,
         name: &OsStr,
-        stat: &Stat,
+        stat: &FileStat,
     ) -> Option<Stranger> {
         // The sticky bit of a file protects nothing.
-        let mode = Mode::from_raw_mode(stat.st_mode) - Mode::SVTX;
+        let mode = Mode::from_bits_truncate(stat.st_mode) - Mode::S_ISVTX;
         self.writer(stat, mode, || acl::writers(directory, name))
             .map(|who| Stranger { at: at.into(), who })
     }
@@ -79,21 +79,21 @@ impl Caller {
         self,
         at: &Path,
         directory: BorrowedFd<'_>,
-        stat: &Stat,
+        stat: &FileStat,
     ) -> Option<Stranger> {
-        let mode = Mode::from_raw_mode(stat.st_mode);
+        let mode = Mode::from_bits_truncate(stat.st_mode);
         self.writer(stat, mode, || acl::writers(directory, OsStr::new(".")))
             .map(|who| Stranger { at: at.into(), who })
     }
 
-    fn writer(self, stat: &Stat, mode: Mode, list: impl FnOnce() -> acl::List) -> Option<Who> {
+    fn writer(self, stat: &FileStat, mode: Mode, list: impl FnOnce() -> acl::List) -> Option<Who> {
         if self.is_other(stat.st_uid) {
             Some(Who::Owner(stat.st_uid))
-        } else if mode.contains(Mode::SVTX) {
+        } else if mode.contains(Mode::S_ISVTX) {
             None
-        } else if mode.contains(Mode::WOTH) {
+        } else if mode.contains(Mode::S_IWOTH) {
             Some(Who::Everybody)
-        } else if mode.contains(Mode::WGRP) {
+        } else if mode.contains(Mode::S_IWGRP) {
             self.listed(list(), stat.st_gid)
         } else {
             // These bits are also the most that an ACL allows to all but the owner and the others.
@@ -117,7 +117,7 @@ impl Caller {
     }
 
     /// Returns the owner of a link, or of a file that its owner may rename: one in a sticky directory.
-    pub(super) fn owner(self, at: &Path, stat: &Stat) -> Option<Stranger> {
+    pub(super) fn owner(self, at: &Path, stat: &FileStat) -> Option<Stranger> {
         let who = Who::Owner(stat.st_uid);
         self.is_other(stat.st_uid)
             .then(|| Stranger { at: at.into(), who })
@@ -142,8 +142,8 @@ fn overflow_id() -> u32 {
 }
 
 /// Returns true if a directory protects its users' files from each other.
-pub(super) fn is_sticky(stat: &Stat) -> bool {
-    Mode::from_raw_mode(stat.st_mode).contains(Mode::SVTX)
+pub(super) fn is_sticky(stat: &FileStat) -> bool {
+    Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_ISVTX)
 }
 
 impl Stranger {

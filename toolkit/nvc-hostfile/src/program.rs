@@ -7,10 +7,11 @@ use std::fs::Metadata;
 use std::path::Path;
 
 use libnvc::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, FileType, statat};
+use nix::fcntl::AtFlags;
+use nix::sys::stat::{SFlag, fstatat};
 
 use super::owner::Caller;
-use super::walk::{Way, find_for, number};
+use super::walk::{Way, find_for, kind};
 
 /// Fails if a user other than root, the caller and those who may change the file `own` can change a program or exchange
 /// it for another.
@@ -26,9 +27,13 @@ pub fn check_program(path: &Path, own: &Metadata) -> Result<()> {
     if let Some(stranger) = place.stranger() {
         return Err(refused(stranger.to_string()));
     }
-    let stat = statat(place.directory(), &place.name, AtFlags::SYMLINK_NOFOLLOW);
-    let stat = stat.map_err(|errno| refused(number(errno).desc()))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    let stat = fstatat(
+        place.directory(),
+        place.name.as_os_str(),
+        AtFlags::AT_SYMLINK_NOFOLLOW,
+    );
+    let stat = stat.map_err(|errno| refused(errno.desc()))?;
+    if kind(&stat) != SFlag::S_IFREG {
         return Err(refused("it is not a regular file"));
     }
     match caller.file(path, place.directory(), &place.name, &stat) {

@@ -1,9 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
+use std::ffi::CStr;
 use std::fs::{self, Permissions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+
+use libnvc::xattr;
 
 use super::*;
 
@@ -163,22 +166,39 @@ fn files_in_anothers_directory_are_not_edited() {
 }
 
 /// Sets an access list: permissions of a user, of a group, of the owning group, and the mask.
-fn acl(path: &Path, name: &str, user: (u32, u16), group: (u32, u16), owning: u16, mask: u16) {
+fn acl(path: &Path, name: &CStr, user: (u32, u16), group: (u32, u16), owning: u16, mask: u16) {
     let none = u32::MAX;
-    let mut list = vec![2, 0, 0, 0];
-    for (kind, permissions, id) in [
-        (1_u16, 7_u16, none),
+    let entries = [
+        (1, 7, none),
         (2, user.1, user.0),
         (4, owning, none),
         (8, group.1, group.0),
         (16, mask, none),
         (32, 5, none),
-    ] {
+    ];
+    set_acl(&File::open(path).unwrap(), name, &entries);
+}
+
+/// Removes an access list: without users and groups, the kernel keeps it as the mode.
+fn remove_acl(path: &Path, name: &CStr) {
+    let entries = [(1, 7), (4, 5), (32, 5)];
+    let file = File::open(path).unwrap();
+    set_acl(
+        &file,
+        name,
+        &entries.map(|(kind, bits)| (kind, bits, u32::MAX)),
+    );
+    assert_eq!(xattr::get(&file, name), Err(Errno::ENODATA));
+}
+
+fn set_acl(file: &File, name: &CStr, entries: &[(u16, u16, u32)]) {
+    let mut list = vec![2, 0, 0, 0];
+    for (kind, permissions, id) in entries {
         list.extend(kind.to_le_bytes());
         list.extend(permissions.to_le_bytes());
         list.extend(id.to_le_bytes());
     }
-    rustix::fs::setxattr(path, name, &list, rustix::fs::XattrFlags::empty()).unwrap();
+    xattr::set(file, name, &list).unwrap();
 }
 
 #[test]
@@ -188,7 +208,7 @@ fn an_acl_opens_a_directory() {
     let at = dir.path().join("directory");
     let file = at.join("file");
     fs::create_dir(&at).unwrap();
-    let access = "system.posix_acl_access";
+    let access = c"system.posix_acl_access";
     for (name, user, group, owning, mask, who) in [
         (access, (OTHER, 7), (0, 5), 5, 7, Some("user")),
         (access, (0, 7), (OTHER, 7), 5, 7, Some("group")),
@@ -214,8 +234,8 @@ fn an_acl_opens_a_directory() {
     mode(&at, 0o755);
     edit(&file, "new").unwrap();
     // A list for new files lets nobody write to this directory.
-    let default = "system.posix_acl_default";
-    rustix::fs::removexattr(&at, access).unwrap();
+    let default = c"system.posix_acl_default";
+    remove_acl(&at, access);
     mode(&at, 0o775);
     acl(&at, default, (OTHER, 7), (OTHER, 7), 7, 7);
     edit(&file, "new").unwrap();

@@ -6,16 +6,13 @@
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
-use nix::errno::Errno as Number;
-use rustix::fs::{
-    FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, mkdirat, openat,
-    openat2, readlinkat,
-};
-use rustix::io::Errno;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use super::owner::{Caller, Stranger, is_sticky};
 
@@ -58,7 +55,7 @@ pub(super) fn find_for(caller: Caller, path: &Path, way: Way, last: bool) -> Res
         file: path.into(),
         way,
         caller,
-        directory: directory(rustix::fs::CWD, OsStr::new(start)).map_err(|e| failed(path, e))?,
+        directory: directory(AT_FDCWD, OsStr::new(start)).map_err(|e| failed(path, e))?,
         at: start.into(),
         is_sticky: false,
         stranger: None,
@@ -93,10 +90,13 @@ impl Place {
     pub(super) fn make_directory(&mut self) -> Result<()> {
         for part in std::mem::take(&mut self.missing) {
             let walk = &mut self.walk;
-            let failed =
-                |errno: Errno| Error::file("mkdir failed", walk.at.join(&part), number(errno));
-            match mkdirat(&walk.directory, &part, Mode::from_raw_mode(0o777)) {
-                Ok(()) | Err(Errno::EXIST) => {}
+            let failed = |errno: Errno| Error::file("mkdir failed", walk.at.join(&part), errno);
+            match mkdirat(
+                &walk.directory,
+                part.as_os_str(),
+                Mode::from_bits_truncate(0o777),
+            ) {
+                Ok(()) | Err(Errno::EEXIST) => {}
                 Err(errno) => return Err(failed(errno)),
             }
             let made = directory(walk.directory.as_fd(), &part).map_err(failed)?;
@@ -126,20 +126,20 @@ impl Walk {
     fn through(mut self, mut rest: VecDeque<OsString>, follow_last: bool) -> Result<Place> {
         while let Some(part) = rest.pop_front() {
             let is_last = rest.is_empty();
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let found = match openat(&self.directory, &part, flags, Mode::empty()) {
+            let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let found = match openat(&self.directory, part.as_os_str(), flags, Mode::empty()) {
                 Ok(found) => found,
-                Err(Errno::NOENT) if !rest.iter().any(|part| part == "..") => {
+                Err(Errno::ENOENT) if !rest.iter().any(|part| part == "..") => {
                     rest.push_front(part);
                     return Ok(self.place(rest));
                 }
                 Err(errno) => return Err(failed(&self.file, errno)),
             };
             let stat = self.stat(found.as_fd())?;
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory if is_last => return Err(failed(&self.file, Errno::ISDIR)),
-                FileType::Directory => self.enter(found, &part, &stat)?,
-                FileType::Symlink => {
+            match kind(&stat) {
+                SFlag::S_IFDIR if is_last => return Err(failed(&self.file, Errno::EISDIR)),
+                SFlag::S_IFDIR => self.enter(found, &part, &stat)?,
+                SFlag::S_IFLNK => {
                     self.judge_link(&part, &stat)?;
                     let is_followed = follow_last && self.stranger.is_none();
                     let is_open_file = is_last && is_followed && self.is_procfs();
@@ -154,10 +154,10 @@ impl Walk {
                     self.judge_file(&part, &stat)?;
                     return Ok(self.place(VecDeque::from([part])));
                 }
-                _ => return Err(failed(&self.file, Errno::NOTDIR)),
+                _ => return Err(failed(&self.file, Errno::ENOTDIR)),
             }
         }
-        Err(failed(&self.file, Errno::ISDIR))
+        Err(failed(&self.file, Errno::EISDIR))
     }
 
     /// Replaces a link by its target's components.
@@ -167,7 +167,7 @@ impl Walk {
         }
         self.links += 1;
         if self.links > MAX_LINKS {
-            return Err(failed(&self.file, Errno::LOOP));
+            return Err(failed(&self.file, Errno::ELOOP));
         }
         if self.is_magic(part) {
             let cause = format!(
@@ -179,14 +179,13 @@ impl Walk {
                 error.hint("run the command in the namespaces of that process, with nsenter")
             );
         }
-        let target = readlinkat(&self.directory, part, Vec::new());
-        let target = target.map_err(|errno| failed(&self.file, errno))?;
-        let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+        let target = readlinkat(&self.directory, part);
+        let target = PathBuf::from(target.map_err(|errno| failed(&self.file, errno))?);
         for part in parts(&target).into_iter().rev() {
             rest.push_front(part);
         }
         if target.is_absolute() {
-            let root = directory(rustix::fs::CWD, OsStr::new("/"));
+            let root = directory(AT_FDCWD, OsStr::new("/"));
             self.directory = root.map_err(|errno| failed(&self.file, errno))?;
             self.at = "/".into();
             let stat = self.stat(self.directory.as_fd())?;
@@ -195,14 +194,14 @@ impl Walk {
         Ok(())
     }
 
-    fn enter(&mut self, directory: OwnedFd, part: &OsStr, stat: &Stat) -> Result<()> {
+    fn enter(&mut self, directory: OwnedFd, part: &OsStr, stat: &FileStat) -> Result<()> {
         self.directory = directory;
         self.at.push(part);
         self.judge(stat)
     }
 
     /// Judges the current directory.
-    fn judge(&mut self, stat: &Stat) -> Result<()> {
+    fn judge(&mut self, stat: &FileStat) -> Result<()> {
         self.is_sticky = is_sticky(stat);
         let directory = self.directory.as_fd();
         let stranger = self.caller.directory(&self.at, directory, stat);
@@ -210,13 +209,13 @@ impl Walk {
     }
 
     /// Judges a link in the current directory. Its owner chose what it leads to, so it counts wherever it is.
-    fn judge_link(&mut self, part: &OsStr, stat: &Stat) -> Result<()> {
+    fn judge_link(&mut self, part: &OsStr, stat: &FileStat) -> Result<()> {
         let stranger = self.caller.owner(&self.at.join(part), stat);
         self.record(stranger)
     }
 
     /// Judges a file in the current directory.
-    fn judge_file(&mut self, part: &OsStr, stat: &Stat) -> Result<()> {
+    fn judge_file(&mut self, part: &OsStr, stat: &FileStat) -> Result<()> {
         let stranger = match self.is_sticky {
             true => self.caller.owner(&self.at.join(part), stat),
             false => None,
@@ -240,11 +239,12 @@ impl Walk {
         if !self.is_procfs() {
             return false;
         }
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::NO_MAGICLINKS;
-        match openat2(&self.directory, part, flags, Mode::empty(), resolve) {
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        match openat2(&self.directory, part, how) {
             Ok(_) => false,
-            Err(Errno::LOOP) => true,
+            Err(Errno::ELOOP) => true,
             // Before Linux 5.6; these are ordinary links.
             Err(_) => !["self", "thread-self", "mounts", "net"]
                 .iter()
@@ -253,10 +253,10 @@ impl Walk {
     }
 
     fn is_procfs(&self) -> bool {
-        fstatfs(&self.directory).is_ok_and(|facts| facts.f_type == PROC_SUPER_MAGIC)
+        fstatfs(&self.directory).is_ok_and(|facts| facts.filesystem_type() == PROC_SUPER_MAGIC)
     }
 
-    fn stat(&self, fd: BorrowedFd<'_>) -> Result<Stat> {
+    fn stat(&self, fd: BorrowedFd<'_>) -> Result<FileStat> {
         fstat(fd).map_err(|errno| failed(&self.file, errno))
     }
 
@@ -272,7 +272,7 @@ impl Walk {
 }
 
 fn directory(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     openat(parent, name, flags, Mode::empty())
 }
 
@@ -288,9 +288,10 @@ fn parts(path: &Path) -> VecDeque<OsString> {
 }
 
 pub(super) fn failed(path: &Path, errno: Errno) -> Error {
-    Error::file("open failed", path, number(errno))
+    Error::file("open failed", path, errno)
 }
 
-pub(super) fn number(errno: Errno) -> Number {
-    Number::from_raw(errno.raw_os_error())
+/// Returns a file's type.
+pub(super) fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }

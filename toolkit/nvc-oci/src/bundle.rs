@@ -5,9 +5,10 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
 use nvc_hostfile::draft::{Like, put};
-use rustix::fs::{Mode, OFlags, open, openat};
-use rustix::io::Errno;
 
 /// Size limit of config.json: annotations of a megabyte are real, a hundred times that is an error or an attack.
 pub const MAX_SIZE: u64 = 16 << 20;
@@ -48,22 +49,25 @@ pub fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
 
 fn cannot_be_exchanged(error: &io::Error) -> bool {
     let numbers = [
-        Errno::BUSY,
-        Errno::XDEV,
-        Errno::ROFS,
-        Errno::ACCESS,
-        Errno::PERM,
+        Errno::EBUSY,
+        Errno::EXDEV,
+        Errno::EROFS,
+        Errno::EACCES,
+        Errno::EPERM,
     ];
-    Errno::from_io_error(error).is_some_and(|number| numbers.contains(&number))
+    error
+        .raw_os_error()
+        .map(Errno::from_raw)
+        .is_some_and(|number| numbers.contains(&number))
 }
 
 fn exchange(file: &Path, text: &[u8]) -> io::Result<()> {
     let (Some(directory), Some(name)) = (file.parent(), file.file_name()) else {
-        return Err(Errno::ISDIR.into());
+        return Err(Errno::EISDIR.into());
     };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let directory = open(directory, flags, Mode::empty())?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let old = File::from(openat(&directory, name, flags, Mode::empty())?);
     let mut like = Like::label_of(&old);
     like.durable = false;

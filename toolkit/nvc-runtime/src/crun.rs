@@ -9,8 +9,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use libnvc::messages::{STDERR, STREAM_ANNOTATIONS, is_stderr};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::{SFlag, fstat};
 use nvc_oci::spec::Spec;
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use serde_json::json;
 
 use crate::error::Result;
@@ -62,12 +63,13 @@ fn can_be_opened() -> bool {
         return false;
     }
     let stderr = std::io::stderr();
-    let is_file = fstat(&stderr)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    let is_file = fstat(&stderr).is_ok_and(|stat| {
+        SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
+    });
     // The runtime would overwrite the hooks' messages with its own.
     let appends = || {
-        let flags = fcntl_getfl(&stderr)?;
-        fcntl_setfl(&stderr, flags | OFlags::APPEND)
+        let flags = OFlag::from_bits_retain(fcntl(&stderr, FcntlArg::F_GETFL)?);
+        fcntl(&stderr, FcntlArg::F_SETFL(flags | OFlag::O_APPEND))
     };
     !is_file || appends().is_ok()
 }

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rustix::io::ioctl_fionread;
 
 use super::choice::ProcessContext;
 use super::process::{Child, Ending, QueryProcess, QueryProgram, Started, not_created};
@@ -20,6 +19,7 @@ use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, e
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::Identity;
+use crate::sys::files::waiting_bytes;
 
 /// Delay after which a waiting caller is told that NVML is slow.
 const SLOW: Duration = Duration::from_secs(3);
@@ -312,9 +312,7 @@ impl Conversation {
     /// Returns true if the socket's bytes were there when it was first looked at after the deadline: the caller may have
     /// been busy meanwhile. Also if there are none, because the process has ended.
     fn is_in_time(&mut self) -> Result<bool, Silence> {
-        let queued =
-            ioctl_fionread(&self.socket).map_err(|e| Silence::Failed(errno_of(&e.into())))?;
-        let queued = usize::try_from(queued).unwrap_or(usize::MAX);
+        let queued = waiting_bytes(&self.socket).map_err(Silence::Failed)?;
         let late_reads = self.late_reads.get_or_insert(queued.div_ceil(MAX_BYTES));
         let is_in_time = queued == 0 || *late_reads > 0;
         *late_reads = late_reads.saturating_sub(1);
