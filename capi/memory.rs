@@ -86,7 +86,7 @@ pub(crate) unsafe fn release<T>(block: *mut T) {
 pub(crate) unsafe fn release_strings(strings: *mut *mut c_char, count: usize) {
     // SAFETY: an array of `count` pointers without another user.
     for &string in unsafe { slice(strings, count) }.unwrap_or_default() {
-        // SAFETY: each of them is a block of malloc(3) or NULL, given up with the array.
+        // SAFETY: each of them is a block of malloc(3) or NULL, owned by the array.
         unsafe { release(string) };
     }
     // SAFETY: the array itself is a block of malloc(3) or NULL.

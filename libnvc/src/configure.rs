@@ -58,7 +58,7 @@ struct Discovery {
 }
 
 impl<'r> Configuration<'r> {
-    /// Loads kernel modules if policy says so, opens the driver root and queries NVML in the process `query`.
+    /// Loads kernel modules if the policy allows it, opens the driver root and queries NVML in the process `query`.
     ///
     /// # Errors
     /// Those of [`DeviceRequest::check`](crate::request::DeviceRequest::check) and [`DriverSession::open_with`].

@@ -48,6 +48,7 @@
 //! descriptor and undoes everything on failure, or [`render`] writes them down.
 
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 // entry point
 mod configure;

@@ -138,7 +138,7 @@ fn words(text: &str, separator: char) -> impl Iterator<Item = &str> {
     text.split(separator).filter(|word| !word.is_empty())
 }
 
-/// Returns true for `NAME OP VALUE` with a name that is none of the four.
+/// Returns true for `NAME OP VALUE` with another name than the four.
 fn is_of_unknown_name(test: &str) -> bool {
     let named = test.split_once(is_op);
     named.is_some_and(|(name, _)| !name.is_empty() && Name::parse(name).is_none())
@@ -428,7 +428,7 @@ mod tests {
         assert!(error.advice().unwrap().len() < 1000);
     }
 
-    /// A Jetson's driver does not say everything, and its images have tests of other programs.
+    /// A Jetson's driver does not provide all facts, and its images have tests of other programs.
     #[test]
     fn jetsons_know_less_and_ignore_more() {
         let on = |text: &str, cuda: &str, arch: &str| {

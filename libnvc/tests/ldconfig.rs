@@ -275,7 +275,7 @@ fn failures_are_reported() {
         error.message(),
         format!("process {name} failed with error code: 7")
     );
-    assert_eq!(error.advice(), Some("it said \"last words\""));
+    assert_eq!(error.advice(), Some("ldconfig printed \"last words\""));
     let error = run("/crash");
     assert_eq!(
         error.message(),

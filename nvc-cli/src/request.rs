@@ -22,7 +22,6 @@ pub(crate) struct Request {
     pub(crate) task: Task,
 }
 
-/// The task.
 #[derive(Debug)]
 pub(crate) enum Task {
     Info(Info),

@@ -47,7 +47,7 @@ pub fn load_unified_memory() -> Result<()> {
         .into_iter()
         .find(|path| path.exists());
     let Some(program) = found else {
-        return failed(format!("there is none in {}", PLACES.join(", ")));
+        return failed(format!("nvidia-modprobe is not in {}", PLACES.join(", ")));
     };
     let status = Command::new(&program)
         .args(["-u", "-c=0"])

@@ -24,7 +24,6 @@ pub enum Wanted {
 pub struct Step {
     /// True if its failure must be fatal.
     pub is_required: bool,
-    /// Mount point.
     pub at: PathBuf,
     /// Source.
     pub wanted: Wanted,

@@ -90,7 +90,7 @@ impl ContainerLock {
             if begin.elapsed() > TIMEOUT {
                 let text = "another process is still configuring the container";
                 return Err(Error::new(ErrorKind::TimedOut, text).hint(format!(
-                    "lslocks says which process holds {}",
+                    "lslocks lists the process that holds {}",
                     name.display()
                 )));
             }

@@ -1,4 +1,4 @@
-//! Open directories of the container, which cache their mount and the privileges there.
+//! Caches the mounts of open directories of the container, and the privileges there.
 //!
 //! A descriptor stays on the mount on which it was opened, whatever is renamed or mounted later, so neither changes
 //! while it is open.

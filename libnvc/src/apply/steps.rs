@@ -1,4 +1,4 @@
-//! A step: one effect on a container, at a fixed path of this image.
+//! Defines steps: each is one effect on a container, at a fixed path of this image.
 
 use std::path::PathBuf;
 

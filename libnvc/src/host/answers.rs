@@ -1,4 +1,4 @@
-//! Where a session's facts about the driver and its GPUs come from: a query of NVML, or another process's query.
+//! Provides a session's facts about the driver and its GPUs: from a query of NVML, or from another process's query.
 
 use std::time::Duration;
 

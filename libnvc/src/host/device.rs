@@ -322,7 +322,7 @@ fn nvml_hint(code: u32, function: &str) -> Option<String> {
         9 => "load the kernel module: modprobe nvidia",
         13 => {
             return Some(format!(
-                "libnvidia-ml.so.1 has no {function}: it is damaged, or not of a driver this program knows"
+                "libnvidia-ml.so.1 has no {function}: it is damaged, or its driver is not supported"
             ));
         }
         15 => {

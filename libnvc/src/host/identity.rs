@@ -1,4 +1,4 @@
-//! Picks the user for NVML: never root, unless the caller says so.
+//! Picks the user for NVML: never root, unless the caller asks for it.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! The driver's IMEX channels: how many it has, and the nodes that they will have.
+//! Describes the driver's IMEX channels: how many it has, and the nodes that they will have.
 //!
 //! Channels are minor numbers from 0 up. The kernel module's parameter ImexChannelCount limits them; a node beyond it
 //! could never be opened.

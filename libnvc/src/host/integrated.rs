@@ -27,7 +27,7 @@ pub fn discrete_gpus(root: &DriverRoot) -> Vec<ModuleGpu> {
     gpus
 }
 
-/// Returns whether a GPU that NVML fails on is part of a SoC, if NVML says so.
+/// Returns true if a GPU that NVML fails on is part of a SoC; None if NVML does not report it.
 pub(super) fn is_integrated(failed: &GpuFault) -> Option<bool> {
     match (failed.pci, &failed.name) {
         (Some(pci), _) => Some(pci == THOR),

@@ -21,8 +21,8 @@ pub struct ListedGpu {
     pub model: Option<String>,
     /// Compute capability, if known.
     pub arch: Option<String>,
-    /// True if it is part of a Tegra SoC; None if NVML does not say. On other machines this has no meaning, because a
-    /// discrete GPU may have the PCI address of Thor's.
+    /// True if it is part of a Tegra SoC; None if NVML does not report it. On other machines this has no meaning,
+    /// because a discrete GPU may have the PCI address of Thor's.
     pub integrated: Option<bool>,
     /// The GPU if NVML answered all questions, or the first failure.
     pub gpu: Result<Gpu>,

@@ -123,7 +123,7 @@ pub fn of_specification(
     found
 }
 
-/// Returns the device that the name of a path says. A link is none, because engines do not follow it.
+/// Returns the device that the name of a path says. Symlinks are not followed, because engines do not follow them.
 ///
 /// # Errors
 /// There is no such device.

@@ -180,7 +180,9 @@ impl CharDrivers {
         let (kind, rest) = kind_of(path)?;
         let named = canonical(rest);
         if named.is_none() && !rest.is_empty() {
-            return Some(format!("is {number}, and no driver writes {rest} so"));
+            return Some(format!(
+                "is {number}, and no driver writes the number as {rest}"
+            ));
         }
         let device = path.rsplit('/').next().unwrap_or_default();
         if let Some(driver) = self.wrong_major(kind, device, number) {

@@ -129,7 +129,7 @@ impl Capabilities {
     }
 }
 
-/// Returns all files of capabilities with their minor numbers, as far as the driver tells.
+/// Returns all files of capabilities with their minor numbers, as far as the driver lists them.
 pub(crate) fn files(root: &DriverRoot) -> Vec<(HostPath, Option<u32>)> {
     let mut files = Vec::new();
     collect(

@@ -114,7 +114,7 @@ pub fn gpus(root: &DriverRoot) -> Vec<ModuleGpu> {
     information(root).into_iter().filter_map(gpu).collect()
 }
 
-/// Returns the directories of all GPUs with their minor numbers, as far as the kernel module tells.
+/// Returns the directories of all GPUs with their minor numbers, as far as the kernel module lists them.
 pub(crate) fn gpu_minors(root: &DriverRoot) -> Vec<(HostPath, Option<u32>)> {
     let gpus = HostPath::new(DIRECTORY).join("gpus");
     let listed = information(root).into_iter();

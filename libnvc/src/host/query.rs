@@ -2,13 +2,13 @@
 //!
 //! NVML may crash, hang, leak descriptors and threads, and must be loaded from inside the driver root. None of that may
 //! happen to the calling process, which may be multi-threaded and privileged. So a program is *executed* for it:
-//! [`Query::start`] returns at once, discovery goes on in parallel, and [`Query::versions`] and [`Query::devices`]
+//! [`Query::start`] returns at once, discovery continues in parallel, and [`Query::versions`] and [`Query::devices`]
 //! collect the answers. Any program will do whose `main` first calls [`serve_if_asked`]; the command line executes
 //! itself.
 //!
 //! The process gets one request and sends one reply in a few pieces, over a socket. It ends when it has replied, when
 //! the deadline has passed, when the query is dropped, and when the calling process ends in any way. If a signal ends or
-//! stops it, it is started once more.
+//! stops it, it is restarted once.
 
 use std::ffi::CStr;
 

@@ -46,9 +46,7 @@ pub struct DriverFacts {
 /// Current state of the GPUs, in the order of [`DriverFacts::gpus`].
 #[derive(Clone, Debug)]
 pub struct GpuState {
-    /// The GPUs.
     pub facts: DriverFacts,
-    /// Their status.
     pub status: Arc<Vec<Result<GpuStatus>>>,
 }
 

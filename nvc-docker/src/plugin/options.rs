@@ -5,7 +5,6 @@ use nvc_program::goflag::Flags;
 
 use crate::VERSION;
 
-/// The command line's options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Options {
     /// Address of the REST interface, `HOST:PORT`.
@@ -20,7 +19,6 @@ pub(super) struct Options {
     pub(super) hosts: Vec<String>,
 }
 
-/// The action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Invocation {
     Serve(Options),

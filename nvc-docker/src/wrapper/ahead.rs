@@ -20,7 +20,6 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Asks the driver.
     pub(super) fn ask_driver(&mut self) {
         self.local = Some(Local::start());
     }

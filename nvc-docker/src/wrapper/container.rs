@@ -119,7 +119,7 @@ impl Invocation<'_> {
                 ErrorKind::NotFound,
                 format!("the image {name} is not there"),
             )
-            .hint("pull it first: what it wants is in its labels and environment"));
+            .hint("pull it first: its labels and environment say what it requests"));
         }
         let platform = self.line.values("platform").last();
         self.docker.pull(name, platform)?;
@@ -229,7 +229,7 @@ impl Invocation<'_> {
         let gpus = local.candidates();
         let chosen = choose_devices(&ids, &gpus).map_err(|failure| {
             failure.hint(format!(
-                "there are {} GPUs; NV_GPU takes indices and beginnings of UUIDs, separated by spaces or commas",
+                "there are {} GPUs; NV_GPU takes indices and prefixes of UUIDs, separated by spaces or commas",
                 gpus.len()
             ))
         })?;

@@ -45,7 +45,7 @@ impl<'a> Help<'a> {
         let takes = text.as_deref().and_then(|help| in_help(help, name));
         if takes.is_none() {
             log_text(&format!(
-                "Warning: docker's help has no option {name}; it is taken for one without a value"
+                "Warning: docker's help does not list the option {name}; it is treated as an option without a value"
             ));
         }
         Ok(takes.unwrap_or(Takes::Nothing))

@@ -1,4 +1,4 @@
-//! An invocation of the wrapper: its words, and the variables that control it.
+//! Describes an invocation of the wrapper: its words, and the variables that control it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;

@@ -9,22 +9,18 @@ use super::options::{Scope, Takes, long_name};
 pub(super) struct CommandLine {
     /// Words before this are docker's global options.
     pub(super) globals: usize,
-    /// The command.
     pub(super) command: Command,
     /// The image of `run` and `create`.
     pub(super) image: Option<usize>,
     /// Options of `run` and `create`.
     pub(super) options: Vec<GivenOption>,
-    /// Global options.
     pub(super) global_options: Vec<GivenOption>,
 }
 
-/// The command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Command {
     /// `run` or `create`, with or without `container`.
     Run,
-    /// `version`.
     Version,
     /// Any other command, or none.
     #[default]
@@ -208,7 +204,7 @@ mod tests {
         .unwrap()
     }
 
-    /// The word taken for the image.
+    /// Returns the word that is parsed as the image.
     fn image(text: &str) -> Option<String> {
         line(text).image.map(|at| words(text)[at].clone())
     }

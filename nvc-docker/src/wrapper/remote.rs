@@ -171,7 +171,8 @@ fn vetted(line: CommandLine, ids: &[&str]) -> Result<Classic> {
     })
 }
 
-/// Returns true if a path is a node that a plugin may name. A directory is none: docker adds all nodes in it.
+/// Returns true if a path is a node that a plugin may name. Directories are refused: docker would add all nodes in
+/// them.
 fn is_device(path: &str) -> bool {
     CONTROL.contains(&path) || is_gpu(path)
 }

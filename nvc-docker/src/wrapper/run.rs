@@ -80,7 +80,7 @@ impl Invocation<'_> {
     /// Passes the command on with additional arguments before the image.
     fn with(&self, image: usize, arguments: Vec<String>, choice: &Choice) -> Result<()> {
         let (before, after) = self.words.split_at(image);
-        // After `--` an option would be taken for the image.
+        // After `--` an option would be parsed as the image.
         let (before, dashes) = match before.split_last() {
             Some((last, rest)) if last == "--" && self.is_end_of_options(image) => {
                 (rest, Some(last.clone()))

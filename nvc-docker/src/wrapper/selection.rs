@@ -41,7 +41,7 @@ impl Selection {
         }
         let mut names: Vec<String> = Vec::new();
         for id in ids {
-            // A CDI name stands for the device it ends with.
+            // A CDI name denotes the device it ends with.
             let name = id.rsplit_once('=').map_or(*id, |(_, name)| name);
             let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '.');
             if name.is_empty()

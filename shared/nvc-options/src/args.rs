@@ -21,7 +21,6 @@ pub struct Command {
     pub after: &'static str,
 }
 
-/// An option.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
     pub long: &'static str,

@@ -4,10 +4,8 @@
 
 use clap::{Arg, ArgAction, Command};
 
-/// The program.
 pub const PROGRAM: &str = "nvidia-ctk";
 
-/// One option.
 #[derive(Debug)]
 pub struct Opt {
     pub long: &'static str,
@@ -120,7 +118,6 @@ pub const GLOBAL: &[Opt] = &[
     opt("config", Text("FILE"), "The toolkit's config.toml").env(&["NVIDIA_CTK_CONFIG"]),
 ];
 
-/// The whole program.
 pub const ROOT: CommandNode = CommandNode {
     name: PROGRAM,
     aliases: &[],

@@ -223,7 +223,6 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
 /// The allowed positions of options.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OptionOrder {
-    /// Anywhere.
     Any,
     /// Before the first positional; everything after it is positional.
     PositionalsLast,

@@ -13,7 +13,6 @@ use proptest::sample::select;
 
 pub use build::{Place, build, canary};
 
-/// A root.
 #[derive(Clone, Debug)]
 pub struct Root {
     /// Layout of its libraries.
@@ -42,7 +41,6 @@ pub enum Mounted {
     Bind,
     /// A shared bind mount.
     Shared,
-    /// An overlay.
     Overlay,
     /// A read-only bind mount.
     ReadOnly,
@@ -61,7 +59,6 @@ pub struct Spot {
 /// The object at a path.
 #[derive(Clone, Debug)]
 pub enum Thing {
-    /// Nothing.
     Nothing,
     /// A symbolic link.
     Link(Link),
@@ -71,9 +68,7 @@ pub enum Thing {
     Empty,
     /// A directory with permission bits.
     Directory(u32),
-    /// A fifo.
     Fifo,
-    /// A socket.
     Socket,
     /// A device: character or not, major and minor number.
     Device(bool, u64, u64),

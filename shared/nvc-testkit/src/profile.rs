@@ -30,7 +30,6 @@ pub struct Profile {
 /// The PCI address of a GPU that has none.
 pub const NONE: &str = "none";
 
-/// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
     /// Name of the product.
@@ -43,11 +42,9 @@ pub struct Gpu {
     pub minor: u32,
     /// NVML knows the minor number.
     pub has_minor: bool,
-    /// Compute capability.
     pub compute_capability: (u32, u32),
     /// NVML's number of the brand.
     pub brand: u32,
-    /// MIG mode.
     pub mig: MigMode,
 }
 
@@ -69,9 +66,7 @@ pub struct MigDevice {
     pub gpu: usize,
     /// NVML's index of the device; there may be gaps.
     pub slot: u32,
-    /// GPU instance.
     pub gpu_instance: u32,
-    /// Compute instance.
     pub compute_instance: u32,
     /// `MIG-…`.
     pub uuid: String,

@@ -24,9 +24,7 @@ pub struct Entry {
     pub kind: char,
     /// Permission bits.
     pub mode: u32,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
     /// Bytes of a file; 0 for other types.
     pub size: u64,

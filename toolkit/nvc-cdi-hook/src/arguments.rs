@@ -44,7 +44,6 @@ pub(crate) struct Words {
     at: usize,
 }
 
-/// The given options.
 #[derive(Debug, Default)]
 pub(crate) struct GivenOptions(Vec<(&'static str, String)>);
 

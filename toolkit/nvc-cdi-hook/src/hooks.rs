@@ -17,7 +17,6 @@ use crate::arguments::{EVERY, GivenOptions, Opt};
 /// Returns what a hook wants in the container, for its arguments.
 pub(crate) type Intents = fn(&GivenOptions) -> Result<Vec<Intent>>;
 
-/// A hook.
 #[derive(Debug)]
 pub(crate) struct Hook {
     pub(crate) name: &'static str,
@@ -108,7 +107,7 @@ const HOOKS: &[Hook] = &[
         about: "Change permissions in the container",
         options: &[
             text("mode", "OCTAL", "The permissions"),
-            list("path", "PATH", "What gets them"),
+            list("path", "PATH", "File or directory to change"),
         ],
         uses_volumes: false,
         intents: Some(chmod::intents),

@@ -1,7 +1,7 @@
 //! Reports messages on standard error, and, because engines drop that, to the system's log.
 //!
-//! Standard error can be a file of the host that the image has chosen; the container's state says so. It is read before
-//! the first message, and then nothing is printed.
+//! Standard error can be a file of the host that the image has chosen; the container's state shows that. The state is
+//! read before the first message, and then nothing is printed.
 
 use std::io::{IsTerminal as _, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,7 +61,7 @@ impl Report {
         self.verbosity = Verbosity::Quiet;
     }
 
-    /// Returns the text on standard input, and stays silent from now on if it says so.
+    /// Returns the text on standard input, and stays silent from now on if it names such a file.
     pub(crate) fn state(&mut self) -> &Result<Vec<u8>> {
         if self.state.is_none() {
             let text = state::read(std::io::stdin().lock());

@@ -88,7 +88,7 @@ fn environment(spec: &mut Spec, all: &[Edits]) -> Result<()> {
     let said: IndexMap<&str, &str> = before.map(by_name).collect();
     let mut new = Vec::new();
     for edits in all {
-        // The last value, in the place of the first.
+        // The last value, at the position of the first.
         let wanted: IndexMap<&str, &str> = edits.env.iter().map(|entry| by_name(entry)).collect();
         let missing = wanted
             .iter()

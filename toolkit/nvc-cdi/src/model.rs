@@ -20,7 +20,6 @@ pub struct Spec {
     /// Free notes; their keys follow Kubernetes' rules.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub annotations: Vec<(String, String)>,
-    /// The devices.
     pub devices: Vec<Device>,
     /// Edits applied once for any of the devices.
     #[serde(skip_serializing_if = "Edits::is_empty")]
@@ -56,7 +55,6 @@ pub struct Edits {
     /// Programs to run while the container starts or ends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
-    /// Mounts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
     /// Intel's cache and bandwidth allocation.
@@ -67,7 +65,6 @@ pub struct Edits {
     pub additional_gids: Vec<u32>,
 }
 
-/// A device node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceNode {
@@ -91,10 +88,8 @@ pub struct DeviceNode {
     /// Access allowed by the cgroup, of `rwm`; empty means all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub permissions: String,
-    /// Owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// Group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gid: Option<u32>,
 }
@@ -128,13 +123,10 @@ pub struct Hook {
     pub timeout: Option<i64>,
 }
 
-/// A mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
-    /// Source.
     pub host_path: String,
-    /// Mount point.
     pub container_path: String,
     /// Options as in fstab.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -151,7 +143,6 @@ pub struct IntelRdt {
     /// Class of service.
     #[serde(rename = "closID", skip_serializing_if = "String::is_empty")]
     pub clos_id: String,
-    /// Cache schema.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub l3_cache_schema: String,
     /// Memory bandwidth schema.
@@ -166,7 +157,6 @@ pub struct IntelRdt {
     /// Bandwidth monitoring, removed in version 1.1.0.
     #[serde(rename = "enableMBM", skip_serializing_if = "is_false")]
     pub enable_mbm: bool,
-    /// Monitoring.
     #[serde(skip_serializing_if = "is_false")]
     pub enable_monitoring: bool,
 }

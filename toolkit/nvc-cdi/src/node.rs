@@ -1,6 +1,5 @@
 //! Defines data without a schema: the common model of JSON and YAML.
 
-/// One value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
     Null,

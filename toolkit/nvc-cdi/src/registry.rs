@@ -30,7 +30,6 @@ pub struct Registry {
 /// A file with a valid specification.
 #[derive(Debug)]
 pub struct SpecFile {
-    /// Its path.
     pub path: PathBuf,
     /// Rank of its directory; the higher has precedence.
     pub priority: usize,
@@ -41,9 +40,7 @@ pub struct SpecFile {
 /// A skipped file or directory, or devices dropped because of a conflict.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// The file or directory.
     pub path: PathBuf,
-    /// The reason.
     pub error: Error,
 }
 

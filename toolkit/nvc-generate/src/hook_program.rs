@@ -1,14 +1,12 @@
 //! Creates the command lines of createContainer hooks.
 //!
-//! nvidia-ctk does such hooks by its command `hook`. Every other program is taken for nvidia-cdi-hook under any name, as
-//! upstream does. Operators' installers put a script in a program's place and append `.real` to its name.
+//! nvidia-ctk runs such hooks with its command `hook`. Every other program is treated as nvidia-cdi-hook under any
+//! name, as upstream does. Operators' installers put a script in a program's place and append `.real` to its name.
 
 use nvc_cdi::Hook;
 
-/// The program of hooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookProgram {
-    /// Its path.
     pub path: String,
 }
 

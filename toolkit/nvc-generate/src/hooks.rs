@@ -29,7 +29,6 @@ const PARTS: [&str; 8] = [
 /// Selection of hooks.
 #[derive(Clone, Debug)]
 pub struct Hooks {
-    /// The program.
     pub program: HookProgram,
     /// Disabled hooks; `all` for all of them.
     pub disabled: BTreeSet<String>,

@@ -14,7 +14,6 @@ pub enum Mode {
     Auto,
     /// A Jetson's file lists.
     Csv,
-    /// GDRCopy.
     Gdrcopy,
     /// GPUDirect Storage.
     Gds,
@@ -100,12 +99,10 @@ pub struct Flags {
     pub single_csv_device: bool,
 }
 
-/// Options of the generator.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Kind of devices.
     pub mode: Mode,
-    /// The driver root.
     pub driver_root: PathBuf,
     /// The root of the device nodes.
     pub dev_root: PathBuf,

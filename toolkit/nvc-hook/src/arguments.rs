@@ -22,7 +22,6 @@ pub(crate) struct Options {
 const DEVICES: &str = "--devices=";
 const INVENTORY: &str = "--nvml=";
 
-/// The action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Prestart,

@@ -35,7 +35,7 @@ pub struct Like<'a> {
 enum Kept<'a> {
     /// Mode, less the umask.
     New(u32),
-    /// Mode, whatever the umask.
+    /// Mode; the umask is ignored.
     Exactly(u32),
     /// Owner, mode and attributes of this file.
     All(&'a File),

@@ -58,7 +58,6 @@ pub struct Config {
 
 /// `[nvidia-container-cli]`: options of nvidia-container-cli.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Cli {
     pub root: String,
     pub path: String,
@@ -76,7 +75,6 @@ pub struct Cli {
 
 /// `[nvidia-container-runtime]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Runtime {
     pub debug: String,
     pub log_level: String,
@@ -98,7 +96,6 @@ pub struct Runtime {
 
 /// `[nvidia-container-runtime-hook]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Hook {
     pub path: String,
     pub skip_mode_detection: bool,
@@ -106,7 +103,6 @@ pub struct Hook {
 
 /// `[features]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Features {
     pub allow_cuda_compat_libs_from_container: bool,
     pub allow_ldconfig_from_container: bool,
@@ -245,9 +241,7 @@ pub enum Error {
     Read {
         /// `open` or `read`.
         operation: &'static str,
-        /// The file.
         file: PathBuf,
-        /// The cause.
         cause: std::io::Error,
     },
     /// The text is not TOML.

@@ -44,9 +44,7 @@ const MIG_MONITOR: &str = "NVIDIA_MIG_MONITOR_DEVICES";
 pub struct Container {
     /// The environment of its process.
     pub environment: Environment,
-    /// Its mounts.
     pub mounts: Vec<Mount>,
-    /// Its annotations.
     pub annotations: Vec<(String, String)>,
     /// True if it is privileged.
     pub privileged: bool,
@@ -133,10 +131,8 @@ impl Policy {
     }
 }
 
-/// A container's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerRequest {
-    /// The GPUs.
     pub devices: Devices,
     /// Origin of the request.
     pub origin: Origin,
@@ -144,7 +140,6 @@ pub struct ContainerRequest {
     pub mig_config: Option<String>,
     /// Devices whose MIG configuration the container may monitor, as written by the container.
     pub mig_monitor: Option<String>,
-    /// IMEX channels.
     pub imex_channels: Vec<String>,
     /// Parts of the driver.
     pub capabilities: Capabilities,
@@ -220,7 +215,6 @@ pub enum Error {
     Unprivileged(&'static str),
     /// Unsupported capabilities were requested.
     Capabilities {
-        /// The requested ones.
         requested: String,
         /// The allowed ones among them.
         allowed: String,
@@ -233,7 +227,6 @@ pub enum Error {
     Kind {
         /// The device.
         name: String,
-        /// Its kind.
         kind: String,
         /// The source that names it.
         by: Origin,
@@ -242,7 +235,6 @@ pub enum Error {
     NoCdiName {
         /// The annotation.
         key: String,
-        /// Its value.
         value: String,
     },
     /// Two sources that both count have no GPU in common.
@@ -262,7 +254,6 @@ pub enum Error {
         names: String,
         /// The other.
         with: String,
-        /// The reason.
         cause: String,
     },
 }

@@ -47,17 +47,12 @@ const VERBS: [&str; 22] = [
 /// The parsed command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// The verb.
     pub verb: Option<String>,
-    /// The bundle.
     pub bundle: Bundle,
-    /// `--log`.
     pub log: Option<PathBuf>,
     /// `--log-format json`.
     pub json: bool,
-    /// `--debug`.
     pub debug: bool,
-    /// `--version`.
     pub version: bool,
 }
 

@@ -15,7 +15,7 @@ use nvc_policy::this_machine::ThisMachine;
 
 use crate::arguments::{Bundle, Line};
 use crate::error::{Result, refused};
-use crate::job::{ContainerRequest, Job};
+use crate::job::{GpuRequest, Job};
 use crate::log::Log;
 use crate::modes;
 use crate::{char_links, crun, injection, protection};
@@ -105,7 +105,7 @@ fn grant(
     let before = spec.clone();
     match &choice {
         Some(choice) => {
-            let request = ContainerRequest {
+            let request = GpuRequest {
                 choice,
                 container: &container,
                 policy: &policy,

@@ -14,8 +14,7 @@ use crate::log::Log;
 
 /// What a container asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ContainerRequest<'a> {
-    /// Its devices.
+pub(crate) struct GpuRequest<'a> {
     pub(crate) choice: &'a DeviceChoice,
     pub(crate) container: &'a Container,
     pub(crate) policy: &'a Policy,
@@ -25,7 +24,7 @@ pub(crate) struct ContainerRequest<'a> {
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) spec: &'a mut Spec,
-    pub(crate) request: ContainerRequest<'a>,
+    pub(crate) request: GpuRequest<'a>,
     pub(crate) config: &'a Config,
     pub(crate) log: &'a mut Log,
 }
@@ -51,7 +50,7 @@ impl Job<'_> {
     /// Unlike a specification of all devices, they do not replace the hook, which still adds the GPUs.
     pub(crate) fn gated_features(&mut self) -> Vec<Edits> {
         let nodes = nodes(self.config);
-        let ContainerRequest {
+        let GpuRequest {
             container, policy, ..
         } = self.request;
         let (requested, ignored) = features::of(container, policy);

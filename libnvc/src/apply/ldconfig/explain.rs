@@ -98,8 +98,8 @@ pub(super) fn end(
     };
     let error = Error::new(ErrorKind::LdCache, text);
     match (said, reason) {
-        (Some(said), Some(reason)) => error.hint(format!("it said \"{said}\": {reason}")),
-        (Some(said), None) => error.hint(format!("it said \"{said}\"")),
+        (Some(said), Some(reason)) => error.hint(format!("ldconfig printed \"{said}\": {reason}")),
+        (Some(said), None) => error.hint(format!("ldconfig printed \"{said}\"")),
         (None, Some(reason)) => error.hint(reason),
         (None, None) => error,
     }

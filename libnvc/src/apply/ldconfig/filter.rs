@@ -114,11 +114,11 @@ const JUMP_IF_GREATER: u16 = 0x25; // BPF_JMP | BPF_JGT | BPF_K (linux/bpf_commo
 /// Returns the filter for this architecture.
 ///
 /// # Errors
-/// There is none for it.
+/// This architecture has none.
 pub(super) fn compile() -> Result<Vec<Instruction>> {
     build().ok_or_else(|| {
         let text = "ldconfig's system-call filter";
-        Error::new(ErrorKind::LdCache, text).because("there is none for this architecture")
+        Error::new(ErrorKind::LdCache, text).because("this architecture has none")
     })
 }
 

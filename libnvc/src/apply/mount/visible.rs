@@ -108,7 +108,7 @@ impl<'a> VisibleMount<'a> {
     }
 }
 
-/// Checks that the paths of mounts, from the number `first` on, still lead to them; None stands for an undone mount.
+/// Checks that the paths of mounts, from the number `first` on, still lead to them; None means an undone mount.
 ///
 /// # Errors
 /// Kind [`ErrorKind::NotFound`]: a later mount hides the way, or ldconfig has replaced the mount point.

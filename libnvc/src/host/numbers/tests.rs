@@ -67,7 +67,7 @@ fn other_devices_are_refused_with_the_reason() {
             "nvidia99999999999",
             195,
             0,
-            "is 195:0, and no driver writes 99999999999 so",
+            "is 195:0, and no driver writes the number as 99999999999",
         ),
         (
             "nvidia-uvm",
@@ -176,7 +176,7 @@ fn a_device_has_one_name() {
         ("nvidia4294967296", 195, 0),
     ] {
         let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
-        let refused = format!("is {major}:{minor}, and no driver writes {digits} so");
+        let refused = format!("is {major}:{minor}, and no driver writes the number as {digits}");
         assert_eq!(difference(name, major, minor), Some(refused), "{name}");
         // Whoever takes names of known kinds only must not take it for another kind.
         assert!(is_known(&format!("/dev/{name}")), "{name}");

@@ -1,7 +1,7 @@
 //! Exchanges messages with a query process: one request, then replies until either side ends.
 //!
 //! The process has the rights of an ordinary user, `nobody` by default. So each process of that user can kill or stop it.
-//! If that happens, the query is started once more.
+//! If that happens, the query is restarted once.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};

@@ -8,7 +8,6 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 
-/// An answer.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
 /// Content type of text.

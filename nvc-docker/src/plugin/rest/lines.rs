@@ -2,7 +2,6 @@
 
 use std::fmt::{Display, Write as _};
 
-/// A growing text.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     text: String,

@@ -50,7 +50,6 @@ impl Rest {
         Self { gpus, hosts }
     }
 
-    /// Answers a request.
     pub(crate) async fn answer(&self, request: &Parts) -> Answer {
         if !is_allowed(&request.headers, request.uri.host(), &self.hosts) {
             return text(
@@ -194,8 +193,8 @@ pub(crate) fn is_allowed(headers: &HeaderMap, in_target: Option<&str>, hosts: &[
 
 /// Returns true if a request has no header that upstream's wrapper does not send.
 ///
-/// A browser always sends Accept, and a page cannot remove it. Nothing else tells a browser here: Sec-Fetch headers are
-/// sent only to https and to localhost, and Origin is not sent when a page reads its own site.
+/// A browser always sends Accept, and a page cannot remove it. Nothing else identifies a browser here: Sec-Fetch
+/// headers are sent only to https and to localhost, and Origin is not sent when a page reads its own site.
 fn is_like_the_wrapper(headers: &HeaderMap) -> bool {
     headers.keys().all(|name| WRAPPERS_HEADERS.contains(name))
 }

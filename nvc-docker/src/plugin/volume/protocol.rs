@@ -120,7 +120,6 @@ impl Volumes {
             .then(|| of_type(StatusCode::NOT_FOUND, TEXT, NOT_FOUND_TEXT))
     }
 
-    /// Answers a request.
     pub(crate) async fn answer(&self, path: &str, body: &[u8]) -> Answer {
         match self.line(path, body).await {
             Ok(line) => of_type(StatusCode::OK, KIND, line),

@@ -40,7 +40,6 @@ pub struct Display {
     pub render: u32,
 }
 
-/// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its path in the root.

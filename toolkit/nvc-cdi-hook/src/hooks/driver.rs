@@ -1,4 +1,4 @@
-//! The hooks without arguments: what a container sees of the driver and of the machine's other GPUs.
+//! Implements the hooks without arguments: they limit what a container sees of the driver and of other GPUs.
 
 use libnvc::Result;
 use libnvc::plan::{Intent, Need, What};

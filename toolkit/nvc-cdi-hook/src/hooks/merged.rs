@@ -66,7 +66,7 @@ const fn switch(name: &'static str, help: &'static str) -> Opt {
 pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
     if given.text("version") != Some(VERSION) {
         let version = given.text("version").unwrap_or("none");
-        let text = format!("arguments of version {version}: this program knows {VERSION}");
+        let text = format!("unsupported version of the arguments: {version}, expected {VERSION}");
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     let found = if given.flag("discover") {
@@ -84,7 +84,7 @@ fn with(given: &GivenOptions, found: discover::DriverFiles) -> Result<Vec<Intent
     if !is_in("create-symlinks") {
         intents.retain(|intent| !matches!(intent.what, What::Link(_)));
     }
-    // A directory of the image in the place of a link must not prevent the container from starting.
+    // A directory of the image at the path of a link must not prevent the container from starting.
     intents.extend(symlinks::links(given, Need::BestEffort)?);
     if is_in("enable-cuda-compat") {
         intents.extend(cuda_compat::intent(given, &found.version));
@@ -181,7 +181,7 @@ mod tests {
     fn other_versions_are_refused() {
         for line in ["--version=2", "--no-ipc"] {
             let refused = intents(&given("merged", line)).unwrap_err().message();
-            assert!(refused.ends_with("this program knows 1"), "{refused}");
+            assert!(refused.ends_with("expected 1"), "{refused}");
         }
     }
 }

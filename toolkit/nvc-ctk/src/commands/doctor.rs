@@ -28,10 +28,8 @@ struct Check {
     faults: Vec<Fault>,
 }
 
-/// A problem.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
-    /// Description.
     what: String,
     /// Symptom for users.
     shows: &'static str,

@@ -20,7 +20,6 @@ const MAX_ATTRIBUTE_SIZE: usize = 3 << 10;
 /// A file's text before and after; None if the file does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// The file.
     pub(crate) path: PathBuf,
     /// Current content.
     pub(crate) before: Option<String>,

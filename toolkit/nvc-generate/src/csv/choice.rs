@@ -10,10 +10,8 @@ use libnvc::{Error, ErrorKind, Result};
 use super::listing::Listing;
 use crate::uuid::is_uuid;
 
-/// The requested GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestedGpus {
-    /// None.
     None,
     /// These, by index, UUID or `all`; at least one.
     These(Vec<String>),
@@ -29,7 +27,6 @@ impl RequestedGpus {
     }
 }
 
-/// A chosen GPU.
 #[derive(Clone, Debug)]
 pub enum ChosenGpu {
     /// The only GPU, with everything in the lists.
@@ -186,7 +183,7 @@ fn one(gpu: &ListedGpu) -> Result<ChosenGpu> {
     let index = gpu.index;
     let failed = || {
         let failure = gpu.gpu.as_ref().err().map(|error| error.message());
-        let failure = failure.unwrap_or_else(|| "NVML does not say its UUID".into());
+        let failure = failure.unwrap_or_else(|| "NVML does not report its UUID".into());
         let text = format!("GPU {index}: {failure}");
         unexpected(text)
     };

@@ -110,7 +110,7 @@ struct Others {
     root: Option<DriverRoot>,
     /// Some nodes are a discrete GPU's by their names.
     by_name: bool,
-    /// NVML does not say all minor numbers.
+    /// NVML does not report all minor numbers.
     unknown: bool,
 }
 

@@ -12,7 +12,6 @@ const ORDINARY: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 pub enum Kind {
     /// A device node.
     Device,
-    /// A directory.
     Directory,
     /// A library or another file.
     Library,
@@ -20,10 +19,8 @@ pub enum Kind {
     Link,
 }
 
-/// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The type.
     pub kind: Kind,
     /// The path, which may be a shell pattern.
     pub path: String,

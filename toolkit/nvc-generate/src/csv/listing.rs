@@ -1,4 +1,4 @@
-//! What NVML says about the GPUs of a Jetson.
+//! Lists the GPUs of a Jetson with NVML.
 
 use libnvc::Error;
 use libnvc::host::ListedGpu;

@@ -1,4 +1,4 @@
-//! Checks an image's requirements on each GPU of a Jetson, whose driver does not say everything.
+//! Checks an image's requirements on each GPU of a Jetson, whose driver does not provide all facts.
 
 use libnvc::Result;
 use libnvc::host::DriverVersions;

@@ -19,9 +19,7 @@ use crate::{Files, Options, devices, driver, render};
 pub struct DriverPlan {
     /// The driver, all its GPUs and the chosen devices.
     pub host: Host,
-    /// The request.
     pub request: Request,
-    /// The plan.
     pub plan: Plan,
 }
 
@@ -45,7 +43,7 @@ pub fn plan(options: &Options, mut request: Request) -> Result<DriverPlan> {
         (None, _) => DriverInfo::default(),
         (Some(Ok(files)), Some(version)) if files.versions.driver == version => files,
         (Some(_), Some(version)) => driver::files(options, Some(&version))?,
-        // The driver does not say its version.
+        // The driver does not report its version.
         (Some(files), None) => files?,
     };
     driver.devices = nodes::of_specification(&dev_root, &drivers, &mut chosen.missing);

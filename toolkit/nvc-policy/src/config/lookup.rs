@@ -16,7 +16,6 @@ const MAX_SIZE: u64 = 1 << 20;
 /// The file's location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The path.
     pub file: PathBuf,
     /// True if the file was named, on the command line or in the environment.
     pub named: bool,

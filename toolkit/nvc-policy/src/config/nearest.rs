@@ -1,4 +1,4 @@
-//! Finds the known key that a misspelled one probably stands for.
+//! Finds the known key that a misspelled one probably means.
 
 use super::schema::KEYS;
 

@@ -29,7 +29,6 @@ impl Kind {
 pub struct Key {
     /// The full name, including tables.
     pub name: &'static str,
-    /// The type.
     pub kind: Kind,
 }
 

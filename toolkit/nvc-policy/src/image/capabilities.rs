@@ -6,7 +6,7 @@ use super::{Environment, Error, legacy};
 
 const VARIABLE: &str = "NVIDIA_DRIVER_CAPABILITIES";
 
-/// Parses the supported set of a configuration; exactly `all` is every capability, empty is none.
+/// Parses the supported set of a configuration; exactly `all` means every capability, an empty one means none.
 pub(super) fn supported(text: &str) -> Result<Capabilities, Error> {
     if text == "all" {
         return Ok(Capabilities::all());

@@ -47,7 +47,6 @@ impl std::fmt::Display for Devices {
 /// Origin of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// These annotations.
     Annotations(Vec<String>),
     /// Mounts whose destinations name devices.
     Mounts,
@@ -76,7 +75,6 @@ impl std::fmt::Display for Origin {
 /// Requested GPUs that the container may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceChoice {
-    /// The GPUs.
     pub devices: Devices,
     /// Origin of the request.
     pub origin: Origin,

@@ -9,9 +9,7 @@ pub enum Feature {
     Gds,
     /// Mellanox OFED: InfiniBand.
     Mofed,
-    /// GDRCopy.
     Gdrcopy,
-    /// NVSwitch.
     Nvswitch,
 }
 

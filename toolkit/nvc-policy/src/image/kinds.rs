@@ -55,7 +55,7 @@ impl Kinds<'_> {
         }
     }
 
-    /// Returns false for a device for managers, if the container is none.
+    /// Returns false for a device for managers, if the container is not a manager.
     pub(super) fn may_manage(&self, name: &str, privileged: bool) -> bool {
         let is_other = qualified::parse(name).is_none_or(|name| !is_for_managers(name.kind));
         is_other || privileged || self.accepts(name)

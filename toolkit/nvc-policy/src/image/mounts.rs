@@ -12,9 +12,7 @@ pub(super) const DIRECTORY: &str = "/var/run/nvidia-container-devices";
 /// A mount of the container, from config.json.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
-    /// Source.
     pub source: String,
-    /// Mount point.
     pub destination: String,
 }
 

@@ -36,7 +36,6 @@ enum Id<'a> {
     Gpu(u32),
     /// The indices of a GPU and of its MIG device.
     Mig(u32, u32),
-    /// A UUID.
     Uuid(Uuid<'a>),
     /// Only the machine knows what this name denotes.
     Unknown(&'a str),

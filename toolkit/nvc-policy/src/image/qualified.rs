@@ -12,7 +12,6 @@ pub const AUTOMATIC: &str = "runtime.nvidia.com/gpu";
 pub struct QualifiedName<'a> {
     /// `vendor/class`.
     pub kind: &'a str,
-    /// The device.
     pub device: &'a str,
 }
 

@@ -12,7 +12,7 @@ use nvc_policy::image;
 
 use crate::error::{Result, refused};
 use crate::hook_program;
-use crate::job::{ContainerRequest, Job, SINGLE_CSV_DEVICE, nodes};
+use crate::job::{GpuRequest, Job, SINGLE_CSV_DEVICE, nodes};
 use crate::spec_edits;
 
 /// The start of an error about devices.
@@ -23,7 +23,7 @@ const JETPACK: &str = "NVIDIA_REQUIRE_JETPACK";
 
 /// Adds the files in the lists, and the nodes of the requested GPUs.
 pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
-    let ContainerRequest {
+    let GpuRequest {
         container, policy, ..
     } = job.request;
     let (config, environment) = (job.config, &container.environment);

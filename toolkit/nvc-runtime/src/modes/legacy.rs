@@ -19,12 +19,12 @@ use nvc_policy::image::capabilities;
 use crate::error::{Result, refused};
 use crate::hook_program;
 use crate::injection::{self, ResolvedDevices};
-use crate::job::{ContainerRequest, Job, nodes, options};
+use crate::job::{GpuRequest, Job, nodes, options};
 use crate::spec_edits;
 
 /// Edits the specification of a GPU container.
 pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
-    let ContainerRequest {
+    let GpuRequest {
         container, policy, ..
     } = job.request;
     let mut all = job.gated_features();
@@ -61,7 +61,7 @@ fn addresses(job: &mut Job<'_>) -> Vec<String> {
     if !unresolved.is_empty() {
         let names = unresolved.join(", ");
         let text = format!(
-            "no display nodes for GPU {names}: only NVML knows which GPU that is, and it cannot be queried"
+            "no display nodes for GPU {names}: only NVML can identify it, and NVML cannot be queried"
         );
         job.warn(&text);
     }
@@ -74,7 +74,7 @@ fn addresses(job: &mut Job<'_>) -> Vec<String> {
 /// # Errors
 /// The driver cannot be queried, or the request cannot be granted; then the hook does everything.
 fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevices)> {
-    let ContainerRequest {
+    let GpuRequest {
         container, policy, ..
     } = job.request;
     let ids = job.ids()?;

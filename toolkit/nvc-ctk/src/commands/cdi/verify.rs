@@ -18,12 +18,9 @@ use crate::commands::invalid;
 use crate::line::{self, CommandLine, Read};
 use crate::logging::print;
 
-/// A problem.
 #[derive(Clone, Debug)]
 pub(in crate::commands) struct Finding {
-    /// The file.
     pub(in crate::commands) file: PathBuf,
-    /// Its description.
     pub(in crate::commands) text: String,
     /// Its repair, if known.
     pub(in crate::commands) repair: Option<String>,

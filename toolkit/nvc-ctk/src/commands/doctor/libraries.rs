@@ -93,7 +93,9 @@ fn wrong(place: &Place, listed: &Path, shows: &'static str) -> Option<Fault> {
     if listed.components().any(|part| part.as_os_str() == "stubs") {
         let directory = listed.parent().unwrap_or(listed).display();
         return Some(Fault::new(
-            format!("the loader takes {shown}, a stub to link with, for the driver's library"),
+            format!(
+                "the loader finds {shown}, a stub library for linking, instead of the driver's library"
+            ),
             "CUDA: driver is a stub library (error 34); no driver files in containers",
             format!(
                 "remove {directory} from /etc/ld.so.conf.d and LD_LIBRARY_PATH, and the link {shown}; {}",

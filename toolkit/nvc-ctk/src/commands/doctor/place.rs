@@ -19,8 +19,8 @@ pub(super) struct Place {
     pub(super) root: PathBuf,
 }
 
-/// The kind of machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kind of machine.
 pub(super) enum Kind {
     /// The driver has a kernel module and libraries.
     Usual,

@@ -37,7 +37,7 @@ pub(super) fn selinux() -> Vec<Fault> {
     }
     let path = std::env::var_os("PATH");
     let has_podman = programs::find("podman", &programs::directories(path.as_deref())).is_some();
-    // Docker confines containers only if its configuration says so.
+    // Docker confines containers only if its configuration enables that.
     let confines = |text: String| text.contains("\"selinux-enabled\": true");
     if !has_podman && !read("/etc/docker/daemon.json").is_some_and(confines) {
         return Vec::new();

@@ -75,7 +75,7 @@ fn too_new(registry: &Registry) -> Vec<Fault> {
         .filter(|file| version::rank(&file.spec.cdi_version) > version::rank("0.5.0"));
     let fault = |file: &nvc_cdi::registry::SpecFile| {
         let (path, version) = (file.path.display(), &file.spec.cdi_version);
-        let what = format!("{path} is of CDI {version}, and podman {major} knows 0.5.0");
+        let what = format!("{path} has CDI version {version}, but podman {major} supports 0.5.0");
         Fault::new(
             what,
             "podman: unresolvable CDI devices",

@@ -8,7 +8,6 @@ mod swarm;
 
 use super::*;
 
-/// The policy of the runtime.
 fn runtime() -> Policy {
     policy().with_annotations(&Config::default())
 }
