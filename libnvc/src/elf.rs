@@ -28,7 +28,7 @@ const NT_GNU_ABI_TAG: u32 = 1;
 
 /// The reason why a library's headers could not be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Malformed {
+pub(crate) enum ElfError {
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     #[error("it is not an ELF file: {0}")]
@@ -85,13 +85,13 @@ struct SectionTable {
 
 impl<S: Source> Library<S> {
     /// Reads the headers.
-    pub(crate) fn open(source: S) -> Result<Self, Malformed> {
+    pub(crate) fn open(source: S) -> Result<Self, ElfError> {
         let mut head = vec![0; HEAD];
         let length = source.read_at(&mut head, 0)?;
         head.truncate(length);
         let header: Header = Elf::parse_header(&head)?;
         if header.e_phnum > MAX_SEGMENTS {
-            return Err(Malformed::Nonsense);
+            return Err(ElfError::Nonsense);
         }
         let mut library = Self {
             ctx: Ctx::new(header.container()?, header.endianness()?),
@@ -127,7 +127,7 @@ impl<S: Source> Library<S> {
     }
 
     /// Returns true if the library needs one whose name begins with one of `names`.
-    pub(crate) fn needs(&self, names: &[&str]) -> Result<bool, Malformed> {
+    pub(crate) fn needs(&self, names: &[&str]) -> Result<bool, ElfError> {
         let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
         self.any_needed(longest, |needed| {
             names.iter().any(|name| needed.starts_with(name.as_bytes()))
@@ -139,12 +139,10 @@ impl<S: Source> Library<S> {
         &self,
         longest: usize,
         mut wanted: impl FnMut(&[u8]) -> bool,
-    ) -> Result<bool, Malformed> {
+    ) -> Result<bool, ElfError> {
         let (dynamic, strings) = self.dynamic()?;
         for entry in dynamic.dyns.iter().filter(|entry| entry.d_tag == DT_NEEDED) {
-            let offset = strings
-                .checked_add(entry.d_val)
-                .ok_or(Malformed::Nonsense)?;
+            let offset = strings.checked_add(entry.d_val).ok_or(ElfError::Nonsense)?;
             let bytes = self.bytes_up_to(offset, longest)?;
             let end = bytes.iter().position(|&byte| byte == 0);
             if wanted(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default()) {
@@ -152,49 +150,47 @@ impl<S: Source> Library<S> {
             }
             // The file ends within the name.
             if bytes.len() < longest && end.is_none() {
-                return Err(Malformed::Nonsense);
+                return Err(ElfError::Nonsense);
             }
         }
         Ok(false)
     }
 
     /// Returns the SONAME, if it has one.
-    pub(crate) fn soname(&self) -> Result<Option<Vec<u8>>, Malformed> {
+    pub(crate) fn soname(&self) -> Result<Option<Vec<u8>>, ElfError> {
         let (dynamic, strings) = self.dynamic()?;
         let Some(entry) = dynamic.dyns.iter().rfind(|entry| entry.d_tag == DT_SONAME) else {
             return Ok(None);
         };
-        let offset = strings
-            .checked_add(entry.d_val)
-            .ok_or(Malformed::Nonsense)?;
+        let offset = strings.checked_add(entry.d_val).ok_or(ElfError::Nonsense)?;
         let mut name = self.bytes_up_to(offset, MAX_NAME_LEN)?;
         let length = name.iter().position(|&byte| byte == 0);
-        name.truncate(length.ok_or(Malformed::Nonsense)?);
+        name.truncate(length.ok_or(ElfError::Nonsense)?);
         Ok(Some(name))
     }
 
     /// Reads the dynamic section and finds the file offset of its strings.
-    fn dynamic(&self) -> Result<(Dynamic, u64), Malformed> {
+    fn dynamic(&self) -> Result<(Dynamic, u64), ElfError> {
         let segment = self.segments.iter().find(|s| s.p_type == PT_DYNAMIC);
-        let mut segment = segment.ok_or(Malformed::NoDynamicSection)?.clone();
+        let mut segment = segment.ok_or(ElfError::NoDynamicSection)?.clone();
         let bytes = self.segment(&segment)?;
         segment.p_offset = 0; // of `bytes`
-        let dynamic = Dynamic::parse(&bytes, &[segment], self.ctx)?.ok_or(Malformed::Nonsense)?;
+        let dynamic = Dynamic::parse(&bytes, &[segment], self.ctx)?.ok_or(ElfError::Nonsense)?;
         let mut strings = dynamic.dyns.iter().filter(|entry| entry.d_tag == DT_STRTAB);
-        let strings = strings.next().ok_or(Malformed::Nonsense)?.d_val;
-        let strings = self.offset_of(strings).ok_or(Malformed::Nonsense)?;
+        let strings = strings.next().ok_or(ElfError::Nonsense)?.d_val;
+        let strings = self.offset_of(strings).ok_or(ElfError::Nonsense)?;
         Ok((dynamic, strings))
     }
 
     /// Reads the ABI note: operating system (0 is Linux) and oldest kernel version.
-    pub(crate) fn abi(&self) -> Result<[u32; 4], Malformed> {
+    pub(crate) fn abi(&self) -> Result<[u32; 4], ElfError> {
         for segment in self.segments.iter().filter(|s| s.p_type == PT_NOTE) {
             let bytes = self.segment(segment)?;
             if let Some(abi) = self.abi_of_notes(&bytes, segment.p_align) {
                 return Ok(abi);
             }
         }
-        Err(Malformed::NoAbiNote)
+        Err(ElfError::NoAbiNote)
     }
 
     fn abi_of_notes(&self, mut notes: &[u8], align: u64) -> Option<[u32; 4]> {
@@ -218,7 +214,7 @@ impl<S: Source> Library<S> {
 
     /// Returns the value of the first note in a section of this name, if its owner is `owner`. A value that is longer
     /// than the rest of the section ends with it: some of NVIDIA's notes claim too much.
-    pub(crate) fn note(&self, section: &str, owner: &str) -> Result<Option<Vec<u8>>, Malformed> {
+    pub(crate) fn note(&self, section: &str, owner: &str) -> Result<Option<Vec<u8>>, ElfError> {
         let Some(bytes) = self.section(section)? else {
             return Ok(None);
         };
@@ -235,7 +231,7 @@ impl<S: Source> Library<S> {
     }
 
     /// Returns the content of the section of a name.
-    fn section(&self, name: &str) -> Result<Option<Vec<u8>>, Malformed> {
+    fn section(&self, name: &str) -> Result<Option<Vec<u8>>, ElfError> {
         let SectionTable {
             offset,
             count,
@@ -245,12 +241,12 @@ impl<S: Source> Library<S> {
             return Ok(None);
         }
         if count > MAX_SECTIONS {
-            return Err(Malformed::Nonsense);
+            return Err(ElfError::Nonsense);
         }
         let count = usize::from(count);
         let table = self.bytes(offset, count * SectionHeader::size(self.ctx))?;
         let headers = SectionHeader::parse_from(&table, 0, count, self.ctx)?;
-        let names = headers.get(usize::from(names)).ok_or(Malformed::Nonsense)?;
+        let names = headers.get(usize::from(names)).ok_or(ElfError::Nonsense)?;
         let names = self.content(names.sh_offset, names.sh_size)?;
         let is_it = |header: &&SectionHeader| {
             let text = names.get(header.sh_name..);
@@ -281,29 +277,29 @@ impl<S: Source> Library<S> {
         })
     }
 
-    fn segment(&self, segment: &ProgramHeader) -> Result<Vec<u8>, Malformed> {
+    fn segment(&self, segment: &ProgramHeader) -> Result<Vec<u8>, ElfError> {
         self.content(segment.p_offset, segment.p_filesz)
     }
 
     /// Reads a segment or section.
-    fn content(&self, offset: u64, length: u64) -> Result<Vec<u8>, Malformed> {
+    fn content(&self, offset: u64, length: u64) -> Result<Vec<u8>, ElfError> {
         if length > MAX_SEGMENT_SIZE {
-            return Err(Malformed::Nonsense);
+            return Err(ElfError::Nonsense);
         }
-        let length = usize::try_from(length).map_err(|_| Malformed::Nonsense)?;
+        let length = usize::try_from(length).map_err(|_| ElfError::Nonsense)?;
         self.bytes(offset, length)
     }
 
-    fn bytes(&self, offset: u64, length: usize) -> Result<Vec<u8>, Malformed> {
+    fn bytes(&self, offset: u64, length: usize) -> Result<Vec<u8>, ElfError> {
         let bytes = self.bytes_up_to(offset, length)?;
         if bytes.len() == length {
             Ok(bytes)
         } else {
-            Err(Malformed::Nonsense)
+            Err(ElfError::Nonsense)
         }
     }
 
-    fn bytes_up_to(&self, offset: u64, length: usize) -> Result<Vec<u8>, Malformed> {
+    fn bytes_up_to(&self, offset: u64, length: usize) -> Result<Vec<u8>, ElfError> {
         let known = usize::try_from(offset).ok().and_then(|start| {
             let end = start.checked_add(length)?;
             self.head.get(start..end)
@@ -316,14 +312,14 @@ impl<S: Source> Library<S> {
         while filled < length {
             let at = offset
                 .checked_add(filled as u64)
-                .ok_or(Malformed::Nonsense)?;
+                .ok_or(ElfError::Nonsense)?;
             match self.source.read_at(&mut bytes[filled..], at) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 // An offset beyond any file.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
-                    return Err(Malformed::Nonsense);
+                    return Err(ElfError::Nonsense);
                 }
                 Err(e) => return Err(e.into()),
             }
@@ -422,11 +418,11 @@ pub(crate) mod tests {
     fn says_what_is_missing() {
         let file = build(None, None);
         let library = Library::open(&file[..]).unwrap();
-        assert!(matches!(library.abi(), Err(Malformed::NoAbiNote)));
+        assert!(matches!(library.abi(), Err(ElfError::NoAbiNote)));
         let needs = library.needs(&["libc"]);
-        assert!(matches!(needs, Err(Malformed::NoDynamicSection)));
+        assert!(matches!(needs, Err(ElfError::NoDynamicSection)));
         let text = Library::open(&b"just some text, longer than an ELF header would be"[..]);
-        assert!(matches!(text, Err(Malformed::NotElf(_))));
+        assert!(matches!(text, Err(ElfError::NotElf(_))));
         assert!(Library::open(&b""[..]).is_err());
     }
 

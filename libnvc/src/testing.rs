@@ -115,10 +115,10 @@ pub fn rewritten_ldcache(
 /// The facts read from an ELF file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Elf {
-    /// Its ABI note, or the reason why it has none.
-    pub abi: std::result::Result<[u32; 4], String>,
-    /// True if it needs a library with a given name prefix, or the reason why that is unknown.
-    pub needs: std::result::Result<bool, String>,
+    /// Its ABI note; None if it has no valid one.
+    pub abi: Option<[u32; 4]>,
+    /// True if it needs a library with a given name prefix; None if that is unknown.
+    pub needs: Option<bool>,
     /// Number of bytes read.
     pub read: usize,
 }
@@ -128,8 +128,8 @@ pub fn elf(bytes: &[u8], names: &[&str]) -> Option<Elf> {
     let read = Cell::new(0);
     let library = elf::Library::open(Counted { bytes, read: &read }).ok()?;
     Some(Elf {
-        abi: library.abi().map_err(|oddity| oddity.to_string()),
-        needs: library.needs(names).map_err(|oddity| oddity.to_string()),
+        abi: library.abi().ok(),
+        needs: library.needs(names).ok(),
         read: read.get(),
     })
 }

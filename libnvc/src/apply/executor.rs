@@ -16,14 +16,14 @@ use crate::apply::cgroup;
 use crate::apply::entrance::{become_owner, enter, own_descriptors};
 use crate::apply::journal::{Journal, Mark};
 use crate::apply::ldconfig::builtin;
-use crate::apply::ldconfig::{Bounds, PreparedLdconfig, Running, Snapshot};
+use crate::apply::ldconfig::{Bounds, PreparedLdconfig, RunningLdconfig, Snapshot};
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::by_name;
 use crate::apply::mount::legacy;
 use crate::apply::mount::source::ReadySource;
 use crate::apply::mount::target::{Leaf, Target, Tree};
 use crate::apply::mount::tmpfs;
-use crate::apply::mount::visible::{Hidden, VisibleMount, all_visible};
+use crate::apply::mount::visible::{HiddenContent, VisibleMount, all_visible};
 use crate::apply::prepare::{
     CacheUpdate, NamespaceRequest, Operation, PreparedPlan, RulesToAdd, SkippedIntents, Task,
 };
@@ -296,7 +296,7 @@ fn finish_update(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     match update {
-        Update::Started(ldconfig) => ldconfig.map_or(Ok(()), Running::finish),
+        Update::Started(ldconfig) => ldconfig.map_or(Ok(()), RunningLdconfig::finish),
         Update::Pending(Some(CacheUpdate::Builtin(loader, news))) => {
             log_update(container);
             let image = Image {
@@ -310,7 +310,7 @@ fn finish_update(
             let snapshot = take_snapshot(tree, descriptors, directories)?;
             let ldconfig =
                 start_ldconfig(&ldconfig, snapshot, tree, container, descriptors, journal)?;
-            ldconfig.map_or(Ok(()), Running::finish)
+            ldconfig.map_or(Ok(()), RunningLdconfig::finish)
         }
         Update::Pending(None) => Ok(()),
     }
@@ -332,7 +332,7 @@ impl Marks {
 /// State of the loader cache's update, which may run in parallel with the last steps.
 enum Update<'a> {
     /// ldconfig has been started; None if the image has none.
-    Started(Option<Running>),
+    Started(Option<RunningLdconfig>),
     /// The update, if any, runs after the last steps.
     Pending(Option<CacheUpdate<'a>>),
 }
@@ -370,7 +370,7 @@ fn start_ldconfig(
     container: &Container,
     descriptors: &OwnedFd,
     journal: &mut Journal<'_>,
-) -> Result<Option<Running>> {
+) -> Result<Option<RunningLdconfig>> {
     let snapshot = Rc::new(snapshot);
     let to_restore = Rc::clone(&snapshot);
     journal.other(Box::new(move || to_restore.restore()));
@@ -415,14 +415,14 @@ fn execute_task<'a>(
         Operation::MountTmpfs { tmpfs, at } => {
             let place = at.below(tree.rootfs);
             let target = existing(tree, at, Leaf::Directory(0), &place)?;
-            let (hidden, mark) = (Hidden::below(&target), journal.mark());
+            let (hidden, mark) = (HiddenContent::below(&target), journal.mark());
             tmpfs.mount(&target, &place, tree, attacher, journal)?;
             VisibleMount::since(mark, at, hidden, tree, journal)?
         }
         Operation::MountProfile { profile, at } => {
             let place = at.below(tree.rootfs);
             let target = tree.mount_point(at, Leaf::Directory(profile.mode()), journal)?;
-            let (hidden, mark) = (Hidden::below(&target), journal.mark());
+            let (hidden, mark) = (HiddenContent::below(&target), journal.mark());
             profile.mount(&target, &place, tree, attacher, journal)?;
             VisibleMount::since(mark, at, hidden, tree, journal)?
         }
@@ -455,7 +455,7 @@ fn execute_task<'a>(
             let above = existing(tree, &directory, Leaf::Directory(0), &place)?;
             let mark = journal.mark();
             cover.mount(&target, &above, &place, tree, attacher, journal)?;
-            VisibleMount::since(mark, at, Hidden::Nothing, tree, journal)?
+            VisibleMount::since(mark, at, HiddenContent::Nothing, tree, journal)?
         }
         Operation::Seal { at } => {
             let place = at.below(tree.rootfs);
@@ -533,7 +533,7 @@ fn bind(
     attacher: &mut Attacher<'_>,
     driver_root: &DriverRoot,
     journal: &mut Journal<'_>,
-) -> Result<Hidden> {
+) -> Result<HiddenContent> {
     let is_directory = SFlag::from_bits_truncate(source.mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
     let leaf = if is_directory {
         Leaf::Directory(source.mode)
@@ -543,9 +543,9 @@ fn bind(
     let target = tree.mount_point(at, leaf, journal)?;
     if attacher.is_mounted(&source, &target) {
         log::debug!("{source} is mounted at {at} already");
-        return Ok(Hidden::Nothing);
+        return Ok(HiddenContent::Nothing);
     }
-    let hidden = Hidden::below(&target);
+    let hidden = HiddenContent::below(&target);
     let place = at.below(tree.rootfs);
     log::info!("mounting {source} at {}", place.display());
     if let Some(mount) = source.mount.take() {

@@ -12,5 +12,5 @@ mod snapshot;
 mod watch;
 
 pub use run::PreparedLdconfig;
-pub(super) use run::{Bounds, Program, Running};
+pub(super) use run::{Bounds, Program, RunningLdconfig};
 pub use snapshot::Snapshot;

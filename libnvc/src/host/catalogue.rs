@@ -24,7 +24,7 @@ pub struct Pattern {
     pub capability: Option<Capability>,
     /// Links beside the file that ldconfig does not create.
     pub links: &'static [(&'static str, LinkTarget)],
-    when: When,
+    when: Condition,
 }
 
 /// Target of a link in the catalogue.
@@ -38,7 +38,7 @@ pub enum LinkTarget {
 
 /// Condition for looking up a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
+enum Condition {
     Always,
     /// If the GLVND vendor libraries are used.
     Glvnd,
@@ -60,7 +60,7 @@ const fn library(name: &'static str, capability: Capability) -> Pattern {
         class: FileClass::Library,
         capability: Some(capability),
         links: &[],
-        when: When::Always,
+        when: Condition::Always,
     }
 }
 
@@ -71,7 +71,7 @@ const fn program(name: &'static str, capability: Capability) -> Pattern {
     }
 }
 
-const fn when(when: When, pattern: Pattern) -> Pattern {
+const fn when(when: Condition, pattern: Pattern) -> Pattern {
     Pattern { when, ..pattern }
 }
 
@@ -124,20 +124,26 @@ pub const LIBRARIES: &[Pattern] = {
         // GLVND's fallback for indirect rendering must be the vendor's library.
         linked(
             &[("libGLX_indirect.so.0", TheFile)],
-            when(When::Glvnd, library("libGLX_nvidia.so", Graphics)),
+            when(Condition::Glvnd, library("libGLX_nvidia.so", Graphics)),
         ),
-        when(When::Glvnd, library("libEGL_nvidia.so", Graphics)),
-        when(When::Glvnd, library("libGLESv2_nvidia.so", Graphics)),
-        when(When::Glvnd, library("libGLESv1_CM_nvidia.so", Graphics)),
-        when(When::Glvnd, library("libnvidia-glvkspirv.so", Graphics)),
-        when(When::Glvnd, library("libnvidia-cbl.so", Graphics)),
-        when(When::LegacyGl, library("libGL.so", Graphics)),
-        when(When::LegacyGl, library("libEGL.so", Graphics)),
-        when(When::LegacyGl, library("libGLESv1_CM.so", Graphics)),
-        when(When::LegacyGl, library("libGLESv2.so", Graphics)),
+        when(Condition::Glvnd, library("libEGL_nvidia.so", Graphics)),
+        when(Condition::Glvnd, library("libGLESv2_nvidia.so", Graphics)),
+        when(
+            Condition::Glvnd,
+            library("libGLESv1_CM_nvidia.so", Graphics),
+        ),
+        when(
+            Condition::Glvnd,
+            library("libnvidia-glvkspirv.so", Graphics),
+        ),
+        when(Condition::Glvnd, library("libnvidia-cbl.so", Graphics)),
+        when(Condition::LegacyGl, library("libGL.so", Graphics)),
+        when(Condition::LegacyGl, library("libEGL.so", Graphics)),
+        when(Condition::LegacyGl, library("libGLESv1_CM.so", Graphics)),
+        when(Condition::LegacyGl, library("libGLESv2.so", Graphics)),
         Pattern {
             capability: None,
-            ..when(When::Wsl, library("libdxcore.so", Compute))
+            ..when(Condition::Wsl, library("libdxcore.so", Compute))
         },
     ]
 };
@@ -149,12 +155,15 @@ pub const PROGRAMS: &[Pattern] = {
         program("nvidia-smi", Utility),
         program("nvidia-debugdump", Utility),
         program("nvidia-persistenced", Utility),
-        when(When::NotEverything, program("nv-fabricmanager", Utility)),
-        when(When::Mps, program("nvidia-cuda-mps-control", Compute)),
-        when(When::Mps, program("nvidia-cuda-mps-server", Compute)),
-        when(When::Everything, program("nvidia-imex", Utility)),
-        when(When::Everything, program("nvidia-imex-ctl", Utility)),
-        when(When::Everything, program("nvidia-xconfig", Utility)),
+        when(
+            Condition::NotEverything,
+            program("nv-fabricmanager", Utility),
+        ),
+        when(Condition::Mps, program("nvidia-cuda-mps-control", Compute)),
+        when(Condition::Mps, program("nvidia-cuda-mps-server", Compute)),
+        when(Condition::Everything, program("nvidia-imex", Utility)),
+        when(Condition::Everything, program("nvidia-imex-ctl", Utility)),
+        when(Condition::Everything, program("nvidia-xconfig", Utility)),
     ]
 };
 
@@ -252,9 +261,9 @@ pub const UNVERSIONED: &[&str] = &["libnvidia-nvvm70.so"];
 pub(super) fn libraries(options: DriverOptions, wsl: bool) -> Vec<&'static Pattern> {
     let glvnd = !options.contains(DriverOptions::NO_GLVND);
     let wanted = |pattern: &&Pattern| match pattern.when {
-        When::Glvnd => glvnd,
-        When::LegacyGl => !glvnd,
-        When::Wsl => wsl,
+        Condition::Glvnd => glvnd,
+        Condition::LegacyGl => !glvnd,
+        Condition::Wsl => wsl,
         _ => true,
     };
     LIBRARIES.iter().filter(wanted).collect()
@@ -263,8 +272,8 @@ pub(super) fn libraries(options: DriverOptions, wsl: bool) -> Vec<&'static Patte
 /// Returns the programs to look up, in order.
 pub(super) fn programs(options: DriverOptions) -> Vec<&'static Pattern> {
     let wanted = |pattern: &&Pattern| match pattern.when {
-        When::Mps => !options.contains(DriverOptions::NO_MPS),
-        When::Everything => false,
+        Condition::Mps => !options.contains(DriverOptions::NO_MPS),
+        Condition::Everything => false,
         _ => true,
     };
     PROGRAMS.iter().filter(wanted).collect()
@@ -273,7 +282,7 @@ pub(super) fn programs(options: DriverOptions) -> Vec<&'static Pattern> {
 /// Returns the programs to look up if all files of the driver are requested, in order.
 pub(super) fn programs_of_everything() -> impl Iterator<Item = &'static Pattern> {
     let patterns = PROGRAMS.iter();
-    patterns.filter(|pattern| pattern.when != When::NotEverything)
+    patterns.filter(|pattern| pattern.when != Condition::NotEverything)
 }
 
 /// Returns the library with this base name, whatever its origin: an image, or a caller of the C library.
@@ -340,7 +349,7 @@ fn stem(library: &[u8]) -> Option<&[u8]> {
 /// Returns true if a library of this name may also be Mesa's.
 pub fn is_legacy_gl(basename: &OsStr) -> bool {
     let stem = stem(basename.as_bytes());
-    let mut legacy = LIBRARIES.iter().filter(|p| p.when == When::LegacyGl);
+    let mut legacy = LIBRARIES.iter().filter(|p| p.when == Condition::LegacyGl);
     legacy.any(|pattern| Some(pattern.name.as_bytes()) == stem)
 }
 

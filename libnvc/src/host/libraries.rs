@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use log::{debug, info, warn};
 use nix::sys::stat::SFlag;
 
-use crate::elf::{Library, Malformed};
+use crate::elf::{ElfError, Library};
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::host::arch::Abi;
 use crate::host::catalogue::{self, Pattern};
@@ -263,7 +263,7 @@ fn judge(root: &DriverRoot, real: HostPath) -> Place {
     }
 }
 
-fn open_library(root: &DriverRoot, path: &HostPath) -> Result<Library<File>, Malformed> {
+fn open_library(root: &DriverRoot, path: &HostPath) -> Result<Library<File>, ElfError> {
     let file = root.open_file(path).map_err(std::io::Error::from)?;
     Library::open(file)
 }

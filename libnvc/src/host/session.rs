@@ -110,7 +110,7 @@ pub struct DriverSession {
     program: QueryProgram,
     request: QueryRequest,
     answers: Answers,
-    found: Option<LookedAhead>,
+    found: Option<EarlyFiles>,
     /// Read on first use: by a container with MIG devices, or a list of nodes.
     capabilities: OnceLock<Capabilities>,
     /// Read on first use: by a container with an IMEX channel.
@@ -119,7 +119,7 @@ pub struct DriverSession {
 
 /// Files found before NVML has answered.
 #[derive(Debug)]
-struct LookedAhead {
+struct EarlyFiles {
     options: DriverOptions,
     /// The kernel module's version, if it is known.
     module: Option<String>,
@@ -127,7 +127,7 @@ struct LookedAhead {
     rest: UnversionedFiles,
 }
 
-impl LookedAhead {
+impl EarlyFiles {
     /// Checks that this is the driver version of the kernel module and of its libraries.
     fn check_version(&self, version: &str) -> Result<()> {
         let libraries = self.libraries.as_ref().map_err(Clone::clone)?;
@@ -281,11 +281,11 @@ impl DriverSession {
             .is_some_and(|found| found.options == options)
     }
 
-    fn look(&self, options: DriverOptions) -> LookedAhead {
+    fn look(&self, options: DriverOptions) -> EarlyFiles {
         let module = procfs::module_version(&self.root);
         let libraries = self.look_for_libraries(options, module.as_deref());
         let rest = UnversionedFiles::find(&self.root, options, &self.environment, &self.wsl);
-        LookedAhead {
+        EarlyFiles {
             options,
             module,
             libraries,

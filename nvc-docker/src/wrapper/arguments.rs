@@ -16,7 +16,7 @@ pub(super) struct Classic {
 
 /// How to mount the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mounting {
+pub(super) enum MountMethod {
     /// It exists, so no driver needs to be named.
     Existing,
     /// By an option that sets the driver of all volumes on the command line.
@@ -58,7 +58,7 @@ pub(super) fn of_engine(
 }
 
 /// Returns the arguments of the classic back end, in upstream's order for this machine.
-pub(super) fn of_this_machine(classic: &Classic, mounting: Mounting) -> Vec<String> {
+pub(super) fn of_this_machine(classic: &Classic, mounting: MountMethod) -> Vec<String> {
     let mut arguments = devices(&classic.devices);
     for version in &classic.volumes {
         arguments.extend(volume(version, mounting));
@@ -67,15 +67,15 @@ pub(super) fn of_this_machine(classic: &Classic, mounting: Mounting) -> Vec<Stri
 }
 
 /// Returns the arguments of the classic back end, in the order of another machine's plugin.
-pub(super) fn of_other_machine(classic: &Classic, mounting: Mounting) -> Vec<String> {
+pub(super) fn of_other_machine(classic: &Classic, mounting: MountMethod) -> Vec<String> {
     let mut arguments = Vec::new();
-    if mounting == Mounting::WithDriver {
+    if mounting == MountMethod::WithDriver {
         arguments.push(format!("--volume-driver={VOLUME_DRIVER}"));
     }
     for version in &classic.volumes {
         let one = match mounting {
-            Mounting::Apart => Mounting::Apart,
-            _ => Mounting::Existing,
+            MountMethod::Apart => MountMethod::Apart,
+            _ => MountMethod::Existing,
         };
         arguments.extend(volume(version, one));
     }
@@ -90,12 +90,12 @@ fn devices(paths: &[String]) -> Vec<String> {
         .collect()
 }
 
-fn volume(version: &str, mounting: Mounting) -> Vec<String> {
+fn volume(version: &str, mounting: MountMethod) -> Vec<String> {
     let bind = format!("--volume={}", driver_volume::bind(version));
     match mounting {
-        Mounting::Existing => vec![bind],
-        Mounting::WithDriver => vec![format!("--volume-driver={VOLUME_DRIVER}"), bind],
-        Mounting::Apart => vec![format!(
+        MountMethod::Existing => vec![bind],
+        MountMethod::WithDriver => vec![format!("--volume-driver={VOLUME_DRIVER}"), bind],
+        MountMethod::Apart => vec![format!(
             "--mount=type=volume,source={},target={},readonly,volume-driver={VOLUME_DRIVER}",
             driver_volume::name(version),
             driver_volume::MOUNT_POINT
@@ -174,19 +174,19 @@ mod tests {
         );
         let driver = "--volume-driver=nvidia-docker";
         let here = |mounting| of_this_machine(&classic, mounting).join(" ");
-        assert_eq!(here(Mounting::Existing), format!("{devices} {bind}"));
+        assert_eq!(here(MountMethod::Existing), format!("{devices} {bind}"));
         assert_eq!(
-            here(Mounting::WithDriver),
+            here(MountMethod::WithDriver),
             format!("{devices} {driver} {bind}")
         );
         let apart = "--mount=type=volume,source=nvidia_driver_375.66,target=/usr/local/nvidia,readonly,volume-driver=nvidia-docker";
-        assert_eq!(here(Mounting::Apart), format!("{devices} {apart}"));
+        assert_eq!(here(MountMethod::Apart), format!("{devices} {apart}"));
         let there = |mounting| of_other_machine(&classic, mounting).join(" ");
         assert_eq!(
-            there(Mounting::WithDriver),
+            there(MountMethod::WithDriver),
             format!("{driver} {bind} {devices}")
         );
-        assert_eq!(there(Mounting::Apart), format!("{apart} {devices}"));
+        assert_eq!(there(MountMethod::Apart), format!("{apart} {devices}"));
     }
 
     #[test]

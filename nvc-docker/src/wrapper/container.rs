@@ -4,7 +4,7 @@ use libnvc::host::DriverVersions;
 use libnvc::{Error, ErrorKind, Result};
 
 use super::ahead::Ahead;
-use super::arguments::{Classic, Mounting, of_engine, of_other_machine, of_this_machine};
+use super::arguments::{Classic, MountMethod, of_engine, of_other_machine, of_this_machine};
 use super::backend::{Backend, CDI_KIND, Choice, choose, names_of, users_own};
 use super::docker::{DockerCall, Engine, configuration, engine};
 use super::host::PluginHost;
@@ -212,8 +212,8 @@ impl Invocation<'_> {
             .iter()
             .any(|given| given.name == "volume-driver");
         let mounting = match has_driver && engine.api >= MOUNT_SINCE {
-            true => Mounting::Apart,
-            false => Mounting::WithDriver,
+            true => MountMethod::Apart,
+            false => MountMethod::WithDriver,
         };
         // NV_BACKEND=volume, for an image that does not request a volume.
         let volumes = match image.volumes.is_empty() {
@@ -243,7 +243,7 @@ impl Invocation<'_> {
             volumes: known.map(|_| local.versions.driver.clone()).collect(),
         };
         let mounting = match classic.volumes.first() {
-            Some(version) if ahead.has_volume(&self.docker, version)? => Mounting::Existing,
+            Some(version) if ahead.has_volume(&self.docker, version)? => MountMethod::Existing,
             _ => mounting,
         };
         Ok(of_this_machine(&classic, mounting))
@@ -254,7 +254,7 @@ impl Invocation<'_> {
         image: &Image,
         ids: &[&str],
         volumes: &[String],
-        mounting: Mounting,
+        mounting: MountMethod,
     ) -> Result<Vec<String>> {
         let remote = Remote(&self.place);
         let versions = remote.versions()?;

@@ -3,7 +3,7 @@
 //! ldconfig reads every library of a hostile image and writes into it, with the privileges of the container's owner. It
 //! is the host's program rather than the image's, protected from changes before any namespace is entered, so that
 //! nothing it touches leads back to the host (CVE-2024-0135 to 0137, CVE-2025-23267). [`PreparedLdconfig::new`] does all the
-//! work that can be done beforehand, [`PreparedLdconfig::start`] starts the program, [`Running::finish`] waits for it;
+//! work that can be done beforehand, [`PreparedLdconfig::start`] starts the program, [`RunningLdconfig::finish`] waits for it;
 //! [`Snapshot`](super::Snapshot) restores what it changed.
 
 use std::ffi::{CStr, CString};
@@ -57,7 +57,7 @@ pub(in crate::apply) struct Bounds<'a> {
 
 /// A started program, killed on drop.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningLdconfig {
     process: SandboxedProcess,
     output: Option<OwnedFd>,
     report: OwnedFd,
@@ -171,11 +171,11 @@ impl PreparedLdconfig {
     /// Runs the program in the container's root as the container's owner, and waits for it.
     ///
     /// # Errors
-    /// Those of [`start`](Self::start) and `Running::finish`.
+    /// Those of [`start`](Self::start) and `RunningLdconfig::finish`.
     #[cfg(any(test, feature = "testing"))]
     pub fn run(&self, rootfs: BorrowedFd<'_>, owner_uid: u32, owner_gid: u32) -> Result<()> {
         let started = self.start(rootfs, owner_uid, owner_gid)?;
-        started.map_or(Ok(()), Running::finish)
+        started.map_or(Ok(()), RunningLdconfig::finish)
     }
 
     /// Starts the program in the container's root as the container's owner. Returns None if the program belongs to the
@@ -193,7 +193,7 @@ impl PreparedLdconfig {
         rootfs: BorrowedFd<'_>,
         owner_uid: u32,
         owner_gid: u32,
-    ) -> Result<Option<Running>> {
+    ) -> Result<Option<RunningLdconfig>> {
         let descriptors = inroot::own_descriptors().map_err(cannot_start)?;
         let bounds = Bounds {
             owner: (owner_uid, owner_gid),
@@ -209,7 +209,7 @@ impl PreparedLdconfig {
         &self,
         rootfs: BorrowedFd<'_>,
         bounds: Bounds<'_>,
-    ) -> Result<Option<Running>> {
+    ) -> Result<Option<RunningLdconfig>> {
         let Some(executable) = self.program.executable(rootfs)? else {
             return Ok(None);
         };
@@ -245,7 +245,7 @@ impl PreparedLdconfig {
             descriptors: bounds.descriptors,
         })
         .map_err(cannot_start)?;
-        Ok(Some(Running {
+        Ok(Some(RunningLdconfig {
             process,
             output: Some(output),
             report,
@@ -257,7 +257,7 @@ impl PreparedLdconfig {
     }
 }
 
-impl Running {
+impl RunningLdconfig {
     /// Waits until the program has ended.
     ///
     /// # Errors
@@ -284,7 +284,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningLdconfig {
     fn drop(&mut self) {
         // Still set unless it was waited for.
         if self.output.is_some() {

@@ -61,14 +61,14 @@ pub(in crate::apply) enum Leaf {
 
 /// How missing directories are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Missing {
+enum DirectoryCreation {
     /// As [`Leaf::Parent`], also at the target of a dangling link: as upstream does for mounts.
     ForMounts,
     /// With these permission bits, less the umask; a dangling link is an error: as in upstream's hooks.
     ForHooks(u32),
 }
 
-impl Missing {
+impl DirectoryCreation {
     fn leaf(self) -> Leaf {
         match self {
             Self::ForMounts => Leaf::Parent,
@@ -227,7 +227,7 @@ impl<'a> Tree<'a> {
         descriptors: &OwnedFd,
         journal: &mut Journal<'_>,
     ) -> Result<Option<PendingLink>> {
-        let missing = Missing::ForHooks(0o755);
+        let missing = DirectoryCreation::ForHooks(0o755);
         let directory = self.directory(&at.parent(), missing.leaf(), missing, journal);
         let directory = directory.map_err(|error| self.no_directory(at, &error))?;
         if self.symlink_in(&directory, at, target, journal)? {
@@ -288,7 +288,7 @@ impl<'a> Tree<'a> {
         journal: &mut Journal<'_>,
     ) -> Result<()> {
         let at = directory.join(file.name);
-        let missing = Missing::ForHooks(file.above);
+        let missing = DirectoryCreation::ForHooks(file.above);
         let opened = self.directory(directory, missing.leaf(), missing, journal);
         let opened = opened.map_err(|error| self.no_directory(&at, &error))?;
         let place = at.below(self.rootfs);
@@ -337,7 +337,7 @@ impl<'a> Tree<'a> {
             true => (&path, Leaf::Directory(0o755)),
             false => (at, Leaf::Parent),
         };
-        self.directory(&path, leaf, Missing::ForMounts, journal)
+        self.directory(&path, leaf, DirectoryCreation::ForMounts, journal)
             .map_err(|error| self.no_directory(blamed, &error))
     }
 
@@ -354,7 +354,7 @@ impl<'a> Tree<'a> {
         &mut self,
         path: &ContainerPath,
         leaf: Leaf,
-        missing: Missing,
+        missing: DirectoryCreation,
         journal: &mut Journal<'_>,
     ) -> Result<Rc<OpenDirectory>, NoDirectory> {
         if let Some(fd) = self.directories.get(path.as_path()) {
@@ -366,7 +366,7 @@ impl<'a> Tree<'a> {
                 let parent = self.directory(&path.parent(), missing.leaf(), missing, journal)?;
                 let made = match self.make(&parent, path.file_name(), leaf, journal) {
                     // A dangling link, or another process has just created it.
-                    Err(Errno::EEXIST) if missing != Missing::ForMounts => self
+                    Err(Errno::EEXIST) if missing != DirectoryCreation::ForMounts => self
                         .root
                         .resolve_directory(path.as_path())
                         .map_err(|_| Errno::ENOTDIR),

@@ -17,12 +17,12 @@ pub(in crate::apply) struct VisibleMount<'a> {
     at: &'a ContainerPath,
     /// Identifies its root.
     identity: Identity,
-    hidden: Hidden,
+    hidden: HiddenContent,
 }
 
 /// What a mount on a target hides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::apply) enum Hidden {
+pub(in crate::apply) enum HiddenContent {
     /// Nothing: a file, or an empty directory.
     Nothing,
     /// A directory of procfs.
@@ -31,7 +31,7 @@ pub(in crate::apply) enum Hidden {
     Images,
 }
 
-impl Hidden {
+impl HiddenContent {
     /// Returns what a mount on a target will hide.
     pub(in crate::apply) fn below(target: &Target) -> Self {
         match &target.found {
@@ -59,7 +59,7 @@ impl<'a> VisibleMount<'a> {
     pub(in crate::apply) fn new(
         at: &'a ContainerPath,
         identity: Identity,
-        hidden: Hidden,
+        hidden: HiddenContent,
         tree: &Tree<'_>,
     ) -> Result<Self> {
         let mounted = Self {
@@ -67,7 +67,7 @@ impl<'a> VisibleMount<'a> {
             identity,
             hidden,
         };
-        if hidden == Hidden::Nothing || mounted.found(tree) == Some(identity) {
+        if hidden == HiddenContent::Nothing || mounted.found(tree) == Some(identity) {
             return Ok(mounted);
         }
         let error = Error::new(ErrorKind::NotFound, "mount operation failed");
@@ -82,7 +82,7 @@ impl<'a> VisibleMount<'a> {
     pub(in crate::apply) fn since(
         mark: Mark,
         at: &'a ContainerPath,
-        hidden: Hidden,
+        hidden: HiddenContent,
         tree: &Tree<'_>,
         journal: &Journal<'_>,
     ) -> Result<Option<Self>> {
@@ -97,7 +97,7 @@ impl<'a> VisibleMount<'a> {
 
     /// Returns true if it may hide the way to other mounts.
     pub(in crate::apply) fn hides_images(&self) -> bool {
-        self.hidden == Hidden::Images
+        self.hidden == HiddenContent::Images
     }
 
     /// Returns the identity of the file at its path.

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::choice::ProcessContext;
-use super::process::{Child, Ending, QueryProcess, QueryProgram, Started, not_created};
+use super::process::{Child, ProcessEnd, QueryProcess, QueryProgram, Started, not_created};
 use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, encode, take};
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
@@ -88,7 +88,7 @@ pub(crate) struct Conversation {
     /// What a second process needs; None if it was started, or cannot be.
     second: Option<Second>,
     /// How the first process ended, if there is a second one.
-    pub(super) first: Option<Ending>,
+    pub(super) first: Option<ProcessEnd>,
 }
 
 /// What a second process is started with.
@@ -107,7 +107,7 @@ pub(super) enum Silence {
     /// The received bytes are not a message.
     MalformedMessage,
     /// The process ended.
-    Died(Ending),
+    Died(ProcessEnd),
     /// The deadline passed; the process was killed.
     TimedOut,
     /// Waiting for the socket failed.
@@ -226,7 +226,7 @@ impl Conversation {
 
     /// Returns true if the process can have ended so because its program does not serve: a program that executes itself,
     /// which its author may not know.
-    pub(super) fn may_not_serve(&self, ending: &Ending) -> bool {
+    pub(super) fn may_not_serve(&self, ending: &ProcessEnd) -> bool {
         let second = self.second.as_ref();
         !ending.is_by_signal
             && second.is_some_and(|it| matches!(it.program, QueryProgram::ThisExecutable))
@@ -291,7 +291,7 @@ impl Conversation {
                 Ok(0) if !is_late => {
                     if let Some(signal) = self.process.stopped_by() {
                         self.process.kill();
-                        return Err(Silence::Died(Ending::stopped(signal)));
+                        return Err(Silence::Died(ProcessEnd::stopped(signal)));
                     }
                 }
                 Ok(_) => {

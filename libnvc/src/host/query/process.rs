@@ -164,14 +164,14 @@ impl Started {
 
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ending {
+pub(super) struct ProcessEnd {
     /// For a message: "it was killed by SIGKILL".
     pub(super) how: String,
     /// It may have been ended by a signal of another process.
     pub(super) is_by_signal: bool,
 }
 
-impl Ending {
+impl ProcessEnd {
     pub(super) fn stopped(signal: Signal) -> Self {
         Self {
             how: format!("it was stopped by {signal}"),
@@ -180,7 +180,7 @@ impl Ending {
     }
 }
 
-impl From<WaitStatus> for Ending {
+impl From<WaitStatus> for ProcessEnd {
     fn from(status: WaitStatus) -> Self {
         Self {
             how: in_words(status),
@@ -231,14 +231,14 @@ impl Child {
     }
 
     /// Describes how the process ended. Kills it if necessary.
-    pub(super) fn end(&mut self) -> Ending {
+    pub(super) fn end(&mut self) -> ProcessEnd {
         // Wait briefly first: a process that ended by itself should not be reported as killed.
         if let Some(status) = self.reap(TIMEOUT / 10) {
             return status.into();
         }
         if self.0.is_none() {
             // The calling program waits for all its children, so nothing is known.
-            return Ending {
+            return ProcessEnd {
                 how: "it ended".into(),
                 is_by_signal: true,
             };
@@ -248,7 +248,7 @@ impl Child {
             || "it cannot be killed: it is stuck in the kernel driver".into(),
             in_words,
         );
-        Ending {
+        ProcessEnd {
             how,
             is_by_signal: false,
         }
@@ -381,7 +381,7 @@ mod tests {
         program.wait().expect("its status");
         let mut child = Child(Some(pid));
         assert_eq!(child.stopped_by(), None);
-        let ending = Ending {
+        let ending = ProcessEnd {
             how: "it ended".into(),
             is_by_signal: true,
         };

@@ -119,7 +119,7 @@ fn soname(
     path: &Path,
     fd: &OwnedFd,
     name: &OsStr,
-) -> Result<Option<Vec<u8>>, elf::Malformed> {
+) -> Result<Option<Vec<u8>>, elf::ElfError> {
     let io = |errno: Errno| std::io::Error::from(errno);
     // By reference first and then reopened, because opening a device can have side effects.
     let found = match readlinkat(fd, name) {

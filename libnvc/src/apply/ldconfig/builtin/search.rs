@@ -10,7 +10,7 @@ use nix::sys::stat::SFlag;
 
 use super::Directory;
 use crate::directory::open_child;
-use crate::elf::{self, Malformed};
+use crate::elf::{self, ElfError};
 use crate::inroot::{self, Identity, Image, identity, kind};
 use crate::ldcache::{library, order};
 
@@ -80,7 +80,7 @@ pub(super) fn look_at(
 
 enum ReadError {
     System(Errno),
-    Elf(Malformed),
+    Elf(ElfError),
 }
 
 impl From<Errno> for ReadError {
@@ -89,8 +89,8 @@ impl From<Errno> for ReadError {
     }
 }
 
-impl From<Malformed> for ReadError {
-    fn from(oddity: Malformed) -> Self {
+impl From<ElfError> for ReadError {
+    fn from(oddity: ElfError) -> Self {
         Self::Elf(oddity)
     }
 }
@@ -122,7 +122,7 @@ fn read(
     let soname = if is_link { name.to_vec() } else { soname };
     // The SONAME becomes the name of a link.
     if soname.is_empty() || soname.contains(&b'/') || soname == b"." || soname == b".." {
-        return Err(Malformed::Nonsense.into());
+        return Err(ElfError::Nonsense.into());
     }
     Ok(Some(Library {
         name: name.to_vec(),
