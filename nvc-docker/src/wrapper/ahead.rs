@@ -1,7 +1,8 @@
-//! Asks what an image's labels will make necessary while docker still answers: the driver, and for the driver's volume.
+//! Starts queries that an image's labels will make necessary, while docker still answers: of the driver, and of docker
+//! for the driver's volume.
 //!
-//! Both answers take about as long as docker's own. A guess that turns out wrong costs CPU time only: the questions are
-//! dropped, and asked again by the caller if necessary.
+//! Both take about as long as docker's own answer. A wrong guess costs CPU time only: the query is dropped, and the
+//! caller repeats it if necessary.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use super::docker::{Docker, DockerCall};
 use super::local::{Local, LocalQuery};
 use crate::driver_volume;
 
-/// Questions that have been asked; dropping it ends them.
+/// The running queries; dropping it ends them.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     local: Option<Result<LocalQuery>>,

@@ -1,4 +1,4 @@
-//! Opens a container's root. Everything below it is libnvc's business.
+//! Opens a container's root. Only libnvc opens files below it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

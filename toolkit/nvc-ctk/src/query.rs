@@ -1,8 +1,8 @@
 //! Finds nvc-query, the program that asks NVML.
 //!
-//! nvidia-ctk is a static program, which can load no library, because engines start it as a hook with an environment
+//! nvidia-ctk is a static program, which cannot load libraries, because engines start it as a hook with an environment
 //! that can be a container's. So it executes nvc-query, by an absolute path that neither environment nor working
-//! directory can change, and that only those can who could change nvidia-ctk.
+//! directory can change. Only users who can change nvidia-ctk can change that program.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Holds what a mode found: edits by device. A document is made of them, or the edits for one container.
+//! Holds the result of a mode: the edits of each device, from which a document or the edits for one container are made.
 
 use libnvc::survey::Host;
 use libnvc::{Error, ErrorKind, Result};

@@ -1,4 +1,4 @@
-//! Gives a container a Jetson's GPUs according to the file lists of its operating system.
+//! Adds a Jetson's GPUs to containers, according to the file lists of its operating system.
 //!
 //! A list has lines `TYPE, PATH`. [`list`] parses them, [`files`] finds the files on the host and creates CDI edits,
 //! [`driver`] asks the driver for its [`listing`], [`choice`] decides which GPUs a request means, [`devices`] finds their

@@ -1,4 +1,4 @@
-//! Makes documents: CDI specifications of this machine, which nvidia-ctk writes.
+//! Generates the CDI specifications of this machine that nvidia-ctk writes.
 
 use libnvc::request::{DeviceRequest, Request};
 use libnvc::{Error, ErrorKind, Result};

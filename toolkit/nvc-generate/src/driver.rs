@@ -1,4 +1,4 @@
-//! Finds the driver's files by libnvc, as the options say, and requests them.
+//! Finds the driver's files with libnvc, according to the options, and builds the request for them.
 
 use std::path::PathBuf;
 

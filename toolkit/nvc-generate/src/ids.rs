@@ -1,6 +1,6 @@
 //! Checks device ids: `all`, `none`, `N`, `G:M`, `GPU-…` and `MIG-…`.
 //!
-//! [`libnvc::select`] understands more, which upstream's specifications do not know.
+//! [`libnvc::select`] accepts more forms, which upstream's specifications do not have.
 
 use libnvc::{Error, ErrorKind, Result};
 

@@ -1,4 +1,4 @@
-//! Defines what a caller wants to know of this machine, and how a specification describes it.
+//! Defines the generator's options: which devices and files it describes, and how.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

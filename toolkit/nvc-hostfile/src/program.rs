@@ -1,7 +1,7 @@
 //! Checks a program before it is executed.
 //!
-//! Its name is not chosen by the caller, as a line of a shell would be, but found beside a program that root may start
-//! anywhere, also in a directory where others put files.
+//! Its path is not typed by the caller, as in a shell: it is found beside a program that root may start anywhere, also
+//! in a directory where others put files.
 
 use std::fs::Metadata;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Gives hooks an environment of their own.
 //!
 //! Engines start createContainer and startContainer hooks as root, with an image's files as their root or working
-//! directory. Some give one without `env` the environment of the container, by which a dynamic program loads the image's
-//! libraries. It does not matter who put the hook there.
+//! directory. Some start a hook without `env` with the environment of the container, by which a dynamic program loads
+//! the image's libraries. So every hook gets an environment, also one that the engine added.
 
 use nvc_hostfile::programs::DIRECTORIES;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! Asks the driver's NVML, or libcuda, in a process of its own: of a program that the caller names.
+//! Queries NVML or libcuda in a separate process, which runs a program that the caller names.
 //!
 //! The runtime and its hook fork, which is faster than executing a program. A fork copies memory that may hold the
 //! container's configuration, which the host's driver may see. nvidia-ctk is static and can load no library: it executes

@@ -1,4 +1,4 @@
-//! Makes this program's errors: libnvc's, which carry the way out.
+//! Builds this program's errors, which are libnvc's, with hints.
 
 pub(crate) use libnvc::{Error, Result};
 

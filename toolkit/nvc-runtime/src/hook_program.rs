@@ -1,6 +1,6 @@
 //! Chooses the program of createContainer hooks.
 //!
-//! nvidia-cdi-hook does several hooks in one process. A foreign program of that name would take the arguments for an
+//! nvidia-cdi-hook runs several hooks in one process. A foreign program of that name would treat the arguments as an
 //! unknown hook, exit 0 and do nothing, so only a program with the build id of ours gets them.
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Protects the hooks of a container with a GPU, whoever put them there: this program, or an engine that applies
-//! specifications itself.
+//! Protects the hooks of a container with a GPU: this program's, and those of an engine that applies specifications
+//! itself.
 
 use std::path::Path;
 

@@ -2,9 +2,9 @@
 //!
 //! ldconfig reads every library of a hostile image and writes into it, with the privileges of the container's owner. It
 //! is the host's program rather than the image's, protected from changes before any namespace is entered, so that
-//! nothing it touches leads back to the host (CVE-2024-0135 to 0137, CVE-2025-23267). [`PreparedLdconfig::new`] does all the
-//! work that can be done beforehand, [`PreparedLdconfig::start`] starts the program, [`RunningLdconfig::finish`] waits for it;
-//! [`Snapshot`](super::Snapshot) restores what it changed.
+//! nothing it touches leads back to the host (CVE-2024-0135 to 0137, CVE-2025-23267). [`PreparedLdconfig::new`] does
+//! all the work that can be done beforehand, [`PreparedLdconfig::start`] starts the program,
+//! [`RunningLdconfig::finish`] waits for it; [`Snapshot`](super::Snapshot) restores what it changed.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! Runs several hooks in one process: their arguments keep their names, hooks without arguments are flags.
 //!
-//! Its intents are theirs in one list, which is applied all or nothing: if a required one fails, everything is undone; if
-//! any other one fails, only that one is undone, with a warning.
+//! The intents of all hooks form one list, which is applied all or nothing: if a required one fails, everything is
+//! undone; if any other one fails, only that one is undone, with a warning.
 
 use libnvc::plan::{Intent, Need, What};
 use libnvc::{Error, ErrorKind, Result};

@@ -1,4 +1,4 @@
-//! Cleans lists of names.
+//! Removes empty names and duplicates from lists.
 
 use indexmap::IndexSet;
 

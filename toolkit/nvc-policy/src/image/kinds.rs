@@ -1,4 +1,4 @@
-//! Knows the kinds of CDI devices: which ones variables may name, and which ones can be GPUs.
+//! Determines which kinds of CDI devices variables may name, and which ones can be GPUs.
 
 use nvc_cdi::names;
 

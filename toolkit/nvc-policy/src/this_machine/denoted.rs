@@ -1,5 +1,5 @@
 //! Finds the GPUs and MIG devices that a device of a specification denotes: by the numbers of all its nodes, since these
-//! are what a container gets. A name says nothing, neither that of the device nor that of a node.
+//! are what a container gets. The names of the device and of its nodes do not count.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
