@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::HINT_TO_SERVE;
 use super::conversation::{Conversation, QueryRequest, RPC_FAILED, Silence, garbled};
-use super::process::{Ending, QueryProcess, QueryProgram};
+use super::process::{ProcessEnd, QueryProcess, QueryProgram};
 use super::protocol::{GpuAnswer, Message, Question, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
@@ -181,7 +181,7 @@ impl Query {
         })
     }
 
-    fn died(&self, ending: &Ending) -> Error {
+    fn died(&self, ending: &ProcessEnd) -> Error {
         let how = &ending.how;
         if self.answers.ready.is_none() && self.conversation.may_not_serve(ending) {
             return Error::new(ErrorKind::DriverFailed, RPC_FAILED).hint(format!(
