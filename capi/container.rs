@@ -165,9 +165,10 @@ impl Front {
             CudaCompatMode::Ldconfig => ContainerOptions::CUDA_COMPAT_LDCONFIG,
             CudaCompatMode::Disabled => ContainerOptions::CUDA_COMPAT_DISABLED,
         };
-        let proc = match options.contains(ContainerOptions::STANDALONE) {
-            true => config.rootfs.join("proc"),
-            false => PathBuf::from("/proc"),
+        let proc = if options.contains(ContainerOptions::STANDALONE) {
+            config.rootfs.join("proc")
+        } else {
+            PathBuf::from("/proc")
         };
         let libs = found
             .image
@@ -267,14 +268,16 @@ impl Config {
     fn to_container(&self, options: ContainerOptions, request: &Request) -> ContainerConfig {
         let (pid, rootfs) = (self.pid, self.rootfs.clone());
         ContainerConfig {
-            target: match options.contains(ContainerOptions::STANDALONE) {
-                true => Target::Inside { pid, rootfs },
-                false => Target::Process { pid, rootfs },
+            target: if options.contains(ContainerOptions::STANDALONE) {
+                Target::Inside { pid, rootfs }
+            } else {
+                Target::Process { pid, rootfs }
             },
             image: self.image.clone(),
-            compat: match request.capabilities.include(Capability::Compute) {
-                true => request.policy.cuda_compat,
-                false => CudaCompatMode::Disabled,
+            compat: if request.capabilities.include(Capability::Compute) {
+                request.policy.cuda_compat
+            } else {
+                CudaCompatMode::Disabled
             },
             device_cgroup: request.policy.device_rules,
             loader: true,

@@ -1,6 +1,6 @@
 //! Discovers, plans and applies a request. This is the library's entry point.
 //!
-//! Programs, hooks and examples call [`configure`]; no other code assembles a container's plan. Callers that need the
+//! Programs, prestart hooks and examples call [`configure`] for a container that exists. Callers that need the
 //! plan, or must act between planning and applying, take the three steps one by one: [`Configuration`].
 
 #![forbid(unsafe_code)]
@@ -151,9 +151,10 @@ impl<'r> Configuration<'r> {
         ContainerConfig {
             target,
             image: policy.image.clone(),
-            compat: match self.request.capabilities.include(Capability::Compute) {
-                true => policy.cuda_compat,
-                false => CudaCompatMode::Disabled,
+            compat: if self.request.capabilities.include(Capability::Compute) {
+                policy.cuda_compat
+            } else {
+                CudaCompatMode::Disabled
             },
             device_cgroup: policy.device_rules,
             loader: true,

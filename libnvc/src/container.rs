@@ -159,9 +159,10 @@ impl Container {
             CudaCompatMode::Disabled => Vec::new(),
             _ => compat::libraries(process.root(), &layout.cudart_dir)?,
         };
-        let device_cgroup = match config.device_cgroup && !is_here {
-            true => Some(find_device_cgroup(&process)?),
-            false => None,
+        let device_cgroup = if config.device_cgroup && !is_here {
+            Some(find_device_cgroup(&process)?)
+        } else {
+            None
         };
         let ldconfig = match &config.image.ldconfig {
             None => Ldconfig::Builtin,

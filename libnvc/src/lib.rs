@@ -32,10 +32,10 @@
 //! * A **createContainer hook** already runs in the container: [`Target::Here`] with the root's descriptor. It must
 //!   never use a pid. A caller that has intents instead of a request (one of the CDI hooks) applies those:
 //!   [`Container::discover`](container::Container::discover), then [`apply::apply`] of a few [`plan::Intent`]s.
-//! * An **OCI runtime** plans without a container: [`survey::discover`], then [`plan::plan`] with
-//!   [`Placement::AsHost`](request::Placement::AsHost) and `environment: true`; it writes the intents into config.json.
-//!   Ours finds all files ([`host::everything`]) and all nodes ([`host::nodes`], [`host::drm`], [`host::nvcaps`]) for a
-//!   [`survey::Host`] of its own, which also describes the machine for CDI specifications.
+//! * An **OCI runtime** plans without a container: it finds all files ([`host::everything`]) and all nodes
+//!   ([`host::nodes`], [`host::drm`], [`host::nvcaps`]) for a [`survey::Host`] of its own, which also describes the
+//!   machine for CDI specifications, then calls [`plan::plan`] with [`Placement::AsHost`](request::Placement::AsHost)
+//!   and `environment: true`, and writes the intents into config.json.
 //! * `--dry-run` is [`Configuration::plan`] and [`render::text`] or [`render::json`].
 //!
 //! Errors carry the [`Phase`] in which they occurred; front ends print it in their own words. Their texts and those of

@@ -133,9 +133,10 @@ pub fn of_driver(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
 fn parts(host: &Host, grants: &Grants, request: &Request) -> Vec<Part> {
     let wsl = host.driver.wsl.as_ref();
     let gpus = host.chosen.iter().map(|chosen| Part {
-        kind: match chosen.mig_devices.is_empty() {
-            true => PartKind::Gpu,
-            false => PartKind::MigParent,
+        kind: if chosen.mig_devices.is_empty() {
+            PartKind::Gpu
+        } else {
+            PartKind::MigParent
         },
         names: names(chosen.index.to_string(), &chosen.uuid),
         intents: gpu(chosen, wsl, request),

@@ -65,20 +65,6 @@ pub struct GlobalGrant {
     pub nodes: Option<Vec<DeviceNode>>,
 }
 
-/// Collects the facts that a request needs.
-///
-/// # Errors
-/// With their [phase](crate::Error::phase): those of opening and asking the driver, and of choosing devices.
-pub fn discover(request: &Request) -> Result<Host> {
-    let checked = request.devices.check();
-    checked.map_err(|error| error.during(Phase::Device))?;
-    let begin = |error: crate::Error| error.during(Phase::Initialization);
-    let mut session = DriverSession::open(&request.policy.driver).map_err(begin)?;
-    session.look_ahead(request.policy.driver_options);
-    session.ready().map_err(begin)?;
-    Host::of(&mut session, request, &[])
-}
-
 impl Host {
     /// Waits for NVML's answers and collects the facts that a request needs. `new_channels` are nodes of requested IMEX
     /// channels that will be created before they are used; those of other channels must exist.

@@ -97,14 +97,13 @@ pub fn rewritten_ldcache(
         path: directory.to_vec(),
         found: found.collect(),
     }];
-    let routes = merge::routes(
-        &listing.directories().ok()?,
-        &searched,
-        |base| match is_searched(base) {
-            true => Fate::Search(0),
-            false => Fate::Keep,
-        },
-    );
+    let routes = merge::routes(&listing.directories().ok()?, &searched, |base| {
+        if is_searched(base) {
+            Fate::Search(0)
+        } else {
+            Fate::Keep
+        }
+    });
     let lines = merge::update(&listing, &routes, &searched);
     Some(RewrittenCache {
         same: listing.form.write(&listing.lines)?,

@@ -32,12 +32,13 @@ pub(crate) fn of_gpus(minors: impl IntoIterator<Item = u32>) -> Result<Vec<Strin
 }
 
 fn required(path: String, drivers: &CharDrivers) -> Result<String> {
-    match is_there(&path, drivers)? {
-        true => Ok(path),
-        false => Err(
+    if is_there(&path, drivers)? {
+        Ok(path)
+    } else {
+        Err(
             Error::new(ErrorKind::NotFound, format!("missing device node: {path}"))
                 .hint("load the driver, or run nvidia-modprobe -u -c=0"),
-        ),
+        )
     }
 }
 

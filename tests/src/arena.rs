@@ -350,9 +350,10 @@ impl Loading {
         }
         let left = told(self.remove_channel())?;
         let changes = left.changes_since(without);
-        match changes.is_empty() {
-            true => Ok(()),
-            false => Err(format!("the driver's nodes: {changes:#?}")),
+        if changes.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("the driver's nodes: {changes:#?}"))
         }
     }
 }

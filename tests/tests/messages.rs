@@ -280,9 +280,10 @@ fn sources(root: &Path) -> Vec<String> {
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => directories.push(path),
-                false => files.push(path),
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                files.push(path);
             }
         }
     }

@@ -135,11 +135,13 @@ impl PendingLink {
         } else {
             Ok(false)
         };
-        let put = set_aside.and_then(|is_done| match is_done {
-            true => Ok(()),
-            false => self
-                .reach
-                .act(|| renameat(directory, temporary, directory, name)),
+        let put = set_aside.and_then(|is_done| {
+            if is_done {
+                Ok(())
+            } else {
+                self.reach
+                    .act(|| renameat(directory, temporary, directory, name))
+            }
         });
         put.map_err(|errno| {
             // The journal forgets it if the other effects stay.

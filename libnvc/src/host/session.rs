@@ -137,12 +137,11 @@ impl EarlyFiles {
         if let Some(module) = self.module.as_deref().filter(|module| *module != version) {
             return Err(other("the kernel module", module));
         }
-        match libraries.versions().any(|found| found == version) {
-            true => Ok(()),
-            false => {
-                let found = libraries.versions().next().unwrap_or("none");
-                Err(other("the libraries", found))
-            }
+        if libraries.versions().any(|found| found == version) {
+            Ok(())
+        } else {
+            let found = libraries.versions().next().unwrap_or("none");
+            Err(other("the libraries", found))
         }
     }
 }

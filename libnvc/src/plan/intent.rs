@@ -216,9 +216,12 @@ impl Place {
 
     /// Returns the path in an image of this layout.
     pub fn in_image(&self, layout: &Layout) -> ContainerPath {
-        let below = |directory: &ContainerPath, name: &Path| match name.as_os_str().is_empty() {
-            true => directory.clone(),
-            false => directory.join(name),
+        let below = |directory: &ContainerPath, name: &Path| {
+            if name.as_os_str().is_empty() {
+                directory.clone()
+            } else {
+                directory.join(name)
+            }
         };
         match self {
             Self::At(path) => path.clone(),

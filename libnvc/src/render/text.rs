@@ -118,9 +118,12 @@ impl View<'_> {
         if let Some(image) = self.image {
             return place.in_image(&image.layout).to_string();
         }
-        let of = |directory: &str, name: &Path| match name.as_os_str().is_empty() {
-            true => directory.to_owned(),
-            false => format!("{directory}/{}", name.display()),
+        let of = |directory: &str, name: &Path| {
+            if name.as_os_str().is_empty() {
+                directory.to_owned()
+            } else {
+                format!("{directory}/{}", name.display())
+            }
         };
         match place {
             Place::At(path) => path.to_string(),
@@ -148,9 +151,10 @@ fn of_proc(shown: &DriverProc) -> String {
         CapabilityFiles::Some(files) => parts.extend(files.iter().map(ToString::to_string)),
         CapabilityFiles::All => parts.push("all capabilities".into()),
     }
-    match parts.is_empty() {
-        true => "/proc/driver/nvidia".into(),
-        false => format!("/proc/driver/nvidia with {}", parts.join(", ")),
+    if parts.is_empty() {
+        "/proc/driver/nvidia".into()
+    } else {
+        format!("/proc/driver/nvidia with {}", parts.join(", "))
     }
 }
 

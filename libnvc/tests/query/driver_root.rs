@@ -127,9 +127,10 @@ pub(crate) fn request(root: &Path, uid: u32, gid: u32) -> QueryRequest {
 }
 
 pub(crate) fn start(request: &QueryRequest) -> Query {
-    let program = match is_copied() {
-        true => QueryProgram::ThisProcess,
-        false => QueryProgram::ThisExecutable,
+    let program = if is_copied() {
+        QueryProgram::ThisProcess
+    } else {
+        QueryProgram::ThisExecutable
     };
     Query::start(&program, request).expect("a process")
 }
@@ -172,9 +173,10 @@ pub(crate) fn lives(pid: i32) -> bool {
 }
 
 pub(crate) fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
-    match condition {
-        true => Ok(()),
-        false => Err(Failed::from(what.into())),
+    if condition {
+        Ok(())
+    } else {
+        Err(Failed::from(what.into()))
     }
 }
 

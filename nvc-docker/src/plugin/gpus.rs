@@ -181,12 +181,11 @@ impl Gpus {
             })
             .await?;
         // A cached answer from before the GPUs changed.
-        let status = match status.len() == count {
-            true => status,
-            false => {
-                let text = "nvml: the GPUs have changed";
-                Arc::new(vec![Err(Error::new(ErrorKind::DriverFailed, text)); count])
-            }
+        let status = if status.len() == count {
+            status
+        } else {
+            let text = "nvml: the GPUs have changed";
+            Arc::new(vec![Err(Error::new(ErrorKind::DriverFailed, text)); count])
         };
         Ok(GpuState { facts, status })
     }

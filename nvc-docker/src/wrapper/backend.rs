@@ -124,11 +124,12 @@ pub(super) fn choose(
             ),
         );
     }
-    let reason = match wants_volume && engine.api >= GPUS_SINCE {
-        true => format!(
+    let reason = if wants_volume && engine.api >= GPUS_SINCE {
+        format!(
             "the image requests the volume {VOLUME}, and the engine has neither CDI devices nor a runtime {RUNTIME}"
-        ),
-        false => format!("the engine's interface is {major}.{minor}, which offers no other way"),
+        )
+    } else {
+        format!("the engine's interface is {major}.{minor}, which offers no other way")
     };
     choice(Backend::Volume, reason)
 }
@@ -198,9 +199,12 @@ mod tests {
             volumes: volumes.iter().map(|s| (*s).to_owned()).collect(),
             ..Image::default()
         };
-        let names_in = |directories: &[String]| match directories == ["/has"] {
-            true => vec!["0".to_owned()],
-            false => Vec::new(),
+        let names_in = |directories: &[String]| {
+            if directories == ["/has"] {
+                vec!["0".to_owned()]
+            } else {
+                Vec::new()
+            }
         };
         let wanted = Selection::These(vec!["0".into()]);
         choose(engine, &image, &wanted, names_in).backend.name()

@@ -211,14 +211,16 @@ impl Invocation<'_> {
             .options
             .iter()
             .any(|given| given.name == "volume-driver");
-        let mounting = match has_driver && engine.api >= MOUNT_SINCE {
-            true => MountMethod::Apart,
-            false => MountMethod::WithDriver,
+        let mounting = if has_driver && engine.api >= MOUNT_SINCE {
+            MountMethod::Apart
+        } else {
+            MountMethod::WithDriver
         };
         // NV_BACKEND=volume, for an image that does not request a volume.
-        let volumes = match image.volumes.is_empty() {
-            true => vec![VOLUME.to_owned()],
-            false => image.volumes.clone(),
+        let volumes = if image.volumes.is_empty() {
+            vec![VOLUME.to_owned()]
+        } else {
+            image.volumes.clone()
         };
         if self.place != PluginHost::Here {
             return self.classic_elsewhere(image, &ids, &volumes, mounting);
@@ -283,9 +285,12 @@ impl Invocation<'_> {
 fn automatic(engine: &Engine, image: &Image, nv_gpu: &str, is_local: bool) -> Choice {
     // The classic back end parses NV_GPU by other rules, and reports its own errors.
     let wanted = Selection::new(nv_gpu, image).unwrap_or(Selection::Nothing);
-    choose(engine, image, &wanted, |directories| match is_local {
-        true => names_in(directories),
-        false => Vec::new(),
+    choose(engine, image, &wanted, |directories| {
+        if is_local {
+            names_in(directories)
+        } else {
+            Vec::new()
+        }
     })
 }
 
@@ -347,9 +352,10 @@ fn names_in(directories: &[String]) -> Vec<String> {
             let is_spec = path
                 .extension()
                 .is_some_and(|extension| extension == "json" || extension == "yaml");
-            let text = match is_spec {
-                true => std::fs::read(path).unwrap_or_default(),
-                false => continue,
+            let text = if is_spec {
+                std::fs::read(path).unwrap_or_default()
+            } else {
+                continue;
             };
             let text = String::from_utf8_lossy(&text);
             if text.contains(CDI_KIND) {

@@ -70,9 +70,10 @@ impl Local {
 
     /// Returns the newest CUDA version that containers can use; None without the CUDA library, which they would get.
     pub(super) fn cuda(&self) -> Result<CudaVersion> {
-        match libraries::are_there("libcuda.so.1")? {
-            true => CudaVersion::parse(&self.versions.cuda),
-            false => Ok(CudaVersion(0, 0)),
+        if libraries::are_there("libcuda.so.1")? {
+            CudaVersion::parse(&self.versions.cuda)
+        } else {
+            Ok(CudaVersion(0, 0))
         }
     }
 

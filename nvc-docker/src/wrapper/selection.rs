@@ -99,8 +99,8 @@ impl Selection {
         };
         let mut whole: Vec<String> = Vec::new();
         for name in names {
-            let name = match is_prefix(&name) {
-                true => find(&name, gpus)
+            let name = if is_prefix(&name) {
+                find(&name, gpus)
                     .map(|gpu| gpu.uuid.clone())
                     .ok_or_else(|| {
                         let there: Vec<&str> = gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
@@ -109,8 +109,9 @@ impl Selection {
                             format!("invalid device: {name}"),
                         )
                         .hint(format!("there are {}", there.join(", ")))
-                    })?,
-                false => name,
+                    })?
+            } else {
+                name
             };
             if !whole.contains(&name) {
                 whole.push(name);

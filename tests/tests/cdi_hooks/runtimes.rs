@@ -216,9 +216,10 @@ pub(super) fn links_replace_files(runtime: &str) {
         let outcome = bundle.run(runtime);
         assert_eq!(outcome.status == Some(0), succeeds, "{outcome:#?}");
         let target = |name: &str| fs::read_link(lib.join(name)).ok();
-        let (file, link) = match succeeds {
-            true => (Some("target"), "target"),
-            false => (None, "elsewhere"),
+        let (file, link) = if succeeds {
+            (Some("target"), "target")
+        } else {
+            (None, "elsewhere")
         };
         assert_eq!(target("file"), file.map(PathBuf::from), "{hook}");
         assert_eq!(target("link"), Some(PathBuf::from(link)), "{hook}");
@@ -419,11 +420,10 @@ pub(super) fn device_rules_count(runtime: &str) {
             let linux = &mut bundle.config["linux"];
             linux["devices"] = json!([]);
             let nvidia = |minor: i64| json!({ "allow": true, "type": "c", "major": 195, "minor": minor, "access": "rwm" });
-            linux["resources"] = match denied {
-                true => {
-                    json!({ "devices": [{ "allow": false, "access": "rwm" }, nvidia(0), nvidia(255)] })
-                }
-                false => json!({ "devices": [{ "allow": true, "access": "rwm" }] }),
+            linux["resources"] = if denied {
+                json!({ "devices": [{ "allow": false, "access": "rwm" }, nvidia(0), nvidia(255)] })
+            } else {
+                json!({ "devices": [{ "allow": true, "access": "rwm" }] })
             };
             bundle.config["process"]["args"][2] = "ls /proc/driver/nvidia/gpus".into();
             assert_eq!(bundle.succeeds(runtime), shown, "{hook:?}");

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use libnvc::{Error, ErrorKind, Result};
+use nvc_program::goflag::boolean;
 
 /// An option of a hook.
 #[derive(Clone, Copy, Debug)]
@@ -161,15 +162,6 @@ impl GivenOptions {
 
 fn invalid(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
-}
-
-/// Parses a boolean like Go.
-fn boolean(word: &str) -> Option<bool> {
-    match word {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -84,11 +84,12 @@ impl Nodes {
                 .is_some_and(|(directory, _)| directory == "/dev")
                 && self.drivers.is_nvidias(number)
         };
-        match numbers::is_known(path) || is_nvidias() {
-            true => Ok(()),
-            false => Err(malformed(format!(
+        if numbers::is_known(path) || is_nvidias() {
+            Ok(())
+        } else {
+            Err(malformed(format!(
                 "{path} is {number}, which is neither a device of that name nor of a driver of NVIDIA's"
-            ))),
+            )))
         }
     }
 

@@ -43,9 +43,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // The runtime resolves devices that a container can use. A container that partitions GPUs also needs GPUs without
     // MIG devices, and must name `all`, not each MIG device.
     let partitions = request.mig_config.is_some() || request.mig_monitor.is_some();
-    let resolved = match partitions && request.devices == Devices::All {
-        true => &Options::default(),
-        false => options,
+    let resolved = if partitions && request.devices == Devices::All {
+        &Options::default()
+    } else {
+        options
     };
     if let Some(devices) = &resolved.devices {
         request.devices = Devices::Names(devices.clone());

@@ -216,9 +216,10 @@ impl Walk {
 
     /// Judges a file in the current directory.
     fn judge_file(&mut self, part: &OsStr, stat: &FileStat) -> Result<()> {
-        let stranger = match self.is_sticky {
-            true => self.caller.owner(&self.at.join(part), stat),
-            false => None,
+        let stranger = if self.is_sticky {
+            self.caller.owner(&self.at.join(part), stat)
+        } else {
+            None
         };
         self.record(stranger)
     }

@@ -196,9 +196,10 @@ fn update_cache(
     let place = Path::new("/etc/ld.so.cache");
     let failed = |operation| move |errno| failure(operation, place, errno);
     let kept = save(image, authority, "ld.so.cache")?;
-    let now = kept.file().ok_or(match kept.is_missing() {
-        true => Errno::ENOENT,
-        false => Errno::EINVAL,
+    let now = kept.file().ok_or(if kept.is_missing() {
+        Errno::ENOENT
+    } else {
+        Errno::EINVAL
     });
     let now = now.map_err(failed("open failed"))?;
     let stat = fstat(now).map_err(failed("stat failed"))?;

@@ -161,9 +161,10 @@ fn edges() -> Option<Vec<u32>> {
 fn tree(edges: &[u32], allowed: bool) -> Option<Vec<Instruction>> {
     let middle = edges.len() / 2;
     let Some(&edge) = edges.get(middle) else {
-        return Some(vec![answer(match allowed {
-            true => Verdict::Allow,
-            false => Verdict::Refuse(Errno::EPERM),
+        return Some(vec![answer(if allowed {
+            Verdict::Allow
+        } else {
+            Verdict::Refuse(Errno::EPERM)
         })]);
     };
     let below = tree(edges.get(..middle)?, allowed)?;

@@ -83,9 +83,10 @@ pub(super) fn seal(path: &Path, unreadable: bool) -> Result<SealedProgram> {
         Kind::Dynamic => return Err(refused(&path, "is dynamically linked", "a static one")),
         Kind::Other => return Err(refused(&path, "is not a program", "one")),
     }
-    let on_overlay = match unreadable {
-        true => Err(Errno::EACCES),
-        false => read_only(&file),
+    let on_overlay = if unreadable {
+        Err(Errno::EACCES)
+    } else {
+        read_only(&file)
     };
     let (file, overlay) = match on_overlay {
         Ok((file, overlay)) => (file, Some(overlay)),

@@ -395,9 +395,10 @@ fn links_and_directories(
         }
         Err(_) => false,
     });
-    match enough {
-        true => Err(Errno::ENOBUFS),
-        false => Ok((links, below)),
+    if enough {
+        Err(Errno::ENOBUFS)
+    } else {
+        Ok((links, below))
     }
 }
 

@@ -172,6 +172,7 @@ mod tests {
 
     /// As in a rootless container, and with what else an image may have in its /dev.
     #[test]
+    #[ignore = "needs root"]
     fn a_node_over_a_regular_file_is_found() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("null");

@@ -333,9 +333,10 @@ impl<'a> Tree<'a> {
         }
         // Upstream creates these separately, and all others together with the file, which its errors name.
         let shared = self.shared.contains(&&path);
-        let (blamed, leaf) = match shared {
-            true => (&path, Leaf::Directory(0o755)),
-            false => (at, Leaf::Parent),
+        let (blamed, leaf) = if shared {
+            (&path, Leaf::Directory(0o755))
+        } else {
+            (at, Leaf::Parent)
         };
         self.directory(&path, leaf, DirectoryCreation::ForMounts, journal)
             .map_err(|error| self.no_directory(blamed, &error))

@@ -112,9 +112,12 @@ fn lost_by_execution() -> Set {
         return 0;
     };
     let root = nix::unistd::geteuid().is_root();
-    let survives = |capability| match root {
-        true => inheritable & only(capability) != 0 || is_bounding(capability),
-        false => is_ambient(capability),
+    let survives = |capability| {
+        if root {
+            inheritable & only(capability) != 0 || is_bounding(capability)
+        } else {
+            is_ambient(capability)
+        }
     };
     let lost = NAMES
         .into_iter()

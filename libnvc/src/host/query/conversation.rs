@@ -137,15 +137,16 @@ impl Conversation {
             _ => "nvml",
         };
         let library = request.wsl_library.as_deref();
-        let host_libraries = match request.root == Path::new("/") {
-            true => Vec::new(),
-            false => needs::of_library(
+        let host_libraries = if request.root == Path::new("/") {
+            Vec::new()
+        } else {
+            needs::of_library(
                 &request.root,
                 match question {
                     Question::Cuda => CUDA.as_ref(),
                     _ => library.map_or(LIBRARY.as_ref(), Path::as_os_str),
                 },
-            ),
+            )
         };
         let bytes = encode(&WireRequest {
             root: request.root.clone().into(),

@@ -100,9 +100,10 @@ impl Rest {
 
     async fn info(&self, is_json: bool) -> Result<Answer> {
         let known = self.gpus.facts().await?;
-        Ok(match is_json {
-            true => of_type(StatusCode::OK, JSON, info::json(&known)?),
-            false => text(StatusCode::OK, info::text(&known)?),
+        Ok(if is_json {
+            of_type(StatusCode::OK, JSON, info::json(&known)?)
+        } else {
+            text(StatusCode::OK, info::text(&known)?)
         })
     }
 
@@ -116,9 +117,10 @@ impl Rest {
                 ));
             }
         }
-        Ok(match is_json {
-            true => of_type(StatusCode::OK, JSON, status::json(&state)),
-            false => text(StatusCode::OK, status::text(&state)),
+        Ok(if is_json {
+            of_type(StatusCode::OK, JSON, status::json(&state))
+        } else {
+            text(StatusCode::OK, status::text(&state))
         })
     }
 

@@ -105,9 +105,10 @@ impl Store {
             .entry(user.to_owned())
             .or_default();
         // Docker uses one id per container; without an id only the number of mounts is known.
-        *count = match user.is_empty() {
-            true => count.saturating_add(1),
-            false => 1,
+        *count = if user.is_empty() {
+            count.saturating_add(1)
+        } else {
+            1
         };
         self.remember(version);
         Ok(Some(shown))

@@ -57,9 +57,10 @@ pub(super) fn state(path: &Path, wanted: &[Entry]) -> State {
             What::Link(to) => fs::read_link(&target).is_ok_and(|found| found == Path::new(to)),
         }
     };
-    match wanted.iter().all(is_same) {
-        true => State::Whole,
-        false => State::Outdated,
+    if wanted.iter().all(is_same) {
+        State::Whole
+    } else {
+        State::Outdated
     }
 }
 

@@ -33,9 +33,10 @@ pub fn machine(seed: u64) -> Profile {
             compute_capability: (9, 0),
             brand: 14,
             // The first one stays whole, so that there is one to request.
-            mig: match n > 0 && rng.bool() {
-                true => MigMode::On,
-                false => MigMode::Off,
+            mig: if n > 0 && rng.bool() {
+                MigMode::On
+            } else {
+                MigMode::Off
             },
         })
         .collect();

@@ -97,9 +97,12 @@ impl Tree {
             }
             for path in paths {
                 let node = self.nodes.look_up(&path);
-                let added = node.and_then(|node| match is_wanted(&path, &node) {
-                    true => self.nodes.add(&path, &mut edits),
-                    false => Ok(()),
+                let added = node.and_then(|node| {
+                    if is_wanted(&path, &node) {
+                        self.nodes.add(&path, &mut edits)
+                    } else {
+                        Ok(())
+                    }
                 });
                 if let Err(error) = added {
                     warnings.push(error.message());

@@ -82,7 +82,7 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevice
         capabilities: capabilities::of(&container.environment, policy.supported)
             .map_err(refused)?,
         policy: request::Policy {
-            // The hook can create them.
+            // Without a GPU's node the hook does everything: it can create it.
             demand_nodes: !ids.is_empty(),
             ..nvc_generate::policy()
         },

@@ -87,9 +87,10 @@ fn with_infix(path: &Path, infix: &str) -> PathBuf {
 
 /// Rejects a hook program that does not support the merged hook: it would exit 0 and do nothing.
 pub(super) fn check_merged(program: &str) -> Result<()> {
-    let words: &[&str] = match program.ends_with("/nvidia-ctk") {
-        true => &["hook", "merged", "--help"],
-        false => &["merged", "--help"],
+    let words: &[&str] = if program.ends_with("/nvidia-ctk") {
+        &["hook", "merged", "--help"]
+    } else {
+        &["merged", "--help"]
     };
     let output = Command::new(program)
         .args(words)
@@ -182,11 +183,14 @@ fn naming(word: &str) -> Result<Naming> {
 
 fn absolute(line: &CommandLine, name: &str) -> Result<Vec<PathBuf>> {
     let paths = line.list(name).iter().filter(|path| !path.is_empty());
-    let checked = paths.map(|path| match path.starts_with('/') {
-        true => Ok(PathBuf::from(path)),
-        false => Err(invalid(format!(
-            "--{name} \"{path}\" is not an absolute path"
-        ))),
+    let checked = paths.map(|path| {
+        if path.starts_with('/') {
+            Ok(PathBuf::from(path))
+        } else {
+            Err(invalid(format!(
+                "--{name} \"{path}\" is not an absolute path"
+            )))
+        }
     });
     checked.collect()
 }
