@@ -415,6 +415,7 @@ fn all_or_nothing(name: &str, cgroup: fn() -> DeviceCgroup) {
         for errno in ERRNOS.iter().cycle().skip(number).take(errnos) {
             let fault = Fault {
                 task: task.clone(),
+                of: None,
                 call,
                 effect: Effect::Fails(*errno),
             };
@@ -435,19 +436,29 @@ fn kernels_that_cannot_exchange_one_of_several_programs() {
     let mut subject = Subject::new(v2);
     let bpf = syscalls::number("bpf").unwrap();
     let of_bpf = calls(&report).into_iter().filter(|call| call.2 == bpf);
+    let tasks: Vec<&String> = of_bpf.map(|(task, ..)| task).collect();
     for errno in [Errno::EINVAL, Errno::EPERM] {
         let mut tally = Tally::default();
-        for (task, call, _) in of_bpf.clone() {
+        for (number, task) in tasks.iter().enumerate() {
+            let earlier = tasks[..number].iter().filter(|other| *other == task);
             let fault = Fault {
-                task: task.clone(),
-                call,
+                task: (*task).clone(),
+                of: Some("bpf"),
+                call: earlier.count(),
                 effect: Effect::Fails(errno),
             };
             if !one_fault(&fault, Phase::Ours, &subject, &done, &mut tally) {
                 subject = Subject::new(v2);
             }
         }
-        assert!(tally.tolerated > 0, "{errno}: {tally:?}");
+        // EINVAL: programs are exchanged one after the other instead. EPERM: only the query of the ancestors' programs may
+        // fail, and that is not always among these calls, since a load that a signal interrupts is repeated.
+        let expected = if errno == Errno::EINVAL {
+            tally.tolerated
+        } else {
+            tally.undone
+        };
+        assert!(expected > 0, "{errno}: {tally:?}");
         tally.finish(&format!("bpf, {errno}"));
     }
 }

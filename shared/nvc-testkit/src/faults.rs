@@ -19,7 +19,9 @@ use crate::cli;
 pub struct Fault {
     /// The task that makes the call.
     pub task: String,
-    /// Index of the call among the task's, from 0.
+    /// Only calls of this name count; None for all. How many others there are differs a little from run to run.
+    pub of: Option<&'static str>,
+    /// Index of the call among those of the task that count, from 0.
     pub call: usize,
     /// The fault's effect.
     pub effect: Effect,
@@ -54,6 +56,9 @@ pub fn command(fault: Option<&Fault>, report: &Path) -> io::Result<Command> {
     if let Some(fault) = fault {
         command.arg("--task").arg(&fault.task);
         command.arg("--call").arg(fault.call.to_string());
+        if let Some(name) = fault.of {
+            command.args(["--of", name]);
+        }
         match fault.effect {
             Effect::Fails(errno) => command.arg("--errno").arg((errno as i32).to_string()),
             Effect::Killed => command.arg("--kill"),
@@ -143,7 +148,13 @@ pub const HIT: &str = "hit";
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} call {}", self.task, self.call)?;
+        write!(
+            f,
+            "{} {} call {}",
+            self.task,
+            self.of.unwrap_or("any"),
+            self.call
+        )?;
         match self.effect {
             Effect::Fails(errno) => write!(f, " {errno:?}"),
             Effect::Killed => write!(f, " killed"),

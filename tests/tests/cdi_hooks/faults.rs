@@ -95,6 +95,7 @@ fn each_call_fails(words: &[String], cases: usize) {
     for (task, call) in all.iter().step_by(step) {
         let fault = Fault {
             task: task.clone(),
+            of: None,
             call: *call,
             effect: Effect::Fails(Errno::EIO),
         };

@@ -37,6 +37,7 @@ pub(crate) fn killed(name: &str, cgroup: fn() -> DeviceCgroup) {
     for (task, call, ldconfig) in cases {
         let fault = Fault {
             task,
+            of: None,
             call,
             effect: Effect::Killed,
         };
