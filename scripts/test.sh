@@ -31,14 +31,14 @@ run() { cargo test --no-fail-fast "$@" 2>&1 | tee -a "$log" || status=$?; }
 if [ $# -gt 0 ]; then
   run "$@"
 else
-  toolkit=(nvc-hostfile nvc-oci nvc-cdi nvc-policy nvc-generate)
+  libraries=(nvc-docker nvc-hostfile nvc-oci nvc-cdi nvc-policy nvc-generate)
   # The few unit tests that need root are ignored by default.
   ignored=()
   [ "$(id -u)" != 0 ] || ignored=(-- --include-ignored)
-  run --package libnvc "${toolkit[@]/#/--package=}" --lib "${ignored[@]}"
+  run --package libnvc "${libraries[@]/#/--package=}" --lib "${ignored[@]}"
   run --package libnvc --test '*'
   run --package libnvc --doc
-  run --workspace --exclude libnvc "${toolkit[@]/#/--exclude=}"
+  run --workspace --exclude libnvc "${libraries[@]/#/--exclude=}"
   scripts/test/kernels.sh 2>&1 | tee -a "$log" || status=$?
 fi
 

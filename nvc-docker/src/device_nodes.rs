@@ -77,6 +77,7 @@ mod tests {
 
     /// A container with the host's /dev may have replaced any node.
     #[test]
+    #[ignore = "needs root"]
     fn only_the_drivers_devices_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let dev = dir.path().join("dev");
@@ -90,10 +91,7 @@ mod tests {
             ("sda", SFlag::S_IFBLK, 8, 0),
         ] {
             let rw = Mode::from_bits_truncate(0o666);
-            // Without the privilege there is nothing to test.
-            let Ok(()) = mknod(&dev.join(name), kind, rw, makedev(major, minor)) else {
-                return;
-            };
+            mknod(&dev.join(name), kind, rw, makedev(major, minor)).unwrap();
         }
         symlink("sda", dev.join("nvidia5")).unwrap();
         symlink("nvidia0", dev.join("nvidia6")).unwrap();

@@ -31,6 +31,9 @@ NVC_BUILD_IDS=$(scripts/build/ids.sh "$out") cargo build --release --locked $pro
 for program in nvidia-ctk nvidia-cdi-hook; do
   scripts/build/check-static.sh "$out/$program"
 done
+# Engines start it with every container (docs/performance.md, Sizes).
+size=$(stat -c %s "$out/nvidia-cdi-hook")
+[ "$size" -lt 3000000 ] || { echo "build/all.sh: nvidia-cdi-hook has $size bytes; it must stay below 3 MB" >&2; exit 1; }
 scripts/build/capi.sh
 
 # It needs no optimisation, but another profile would compile clap again.

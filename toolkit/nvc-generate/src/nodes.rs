@@ -188,6 +188,7 @@ mod tests {
 
     /// What a container with the host's /dev can put there.
     #[test]
+    #[ignore = "needs root"]
     fn only_devices_of_their_driver_are_found() {
         use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
@@ -212,10 +213,7 @@ mod tests {
                 dir.path().join("dev").join(name),
                 Mode::from_bits_truncate(0o666),
             );
-            // Without the privilege there is nothing to test.
-            let Ok(()) = mknod(&path, kind, mode, makedev(major, minor)) else {
-                return;
-            };
+            mknod(&path, kind, mode, makedev(major, minor)).unwrap();
         }
         let nodes = Nodes {
             root: dir.path().into(),
