@@ -19,9 +19,14 @@ struct World {
 
 impl World {
     fn new(mode: &str) -> Self {
+        Self::with(mode, "runc")
+    }
+
+    /// Creates one whose stub has this name.
+    fn with(mode: &str, runtime: &str) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let world = Self { directory };
-        let runc = world.path("runc");
+        let runc = world.path(runtime);
         let stub = "#!/bin/sh\necho \"executed $*\"\n";
         nvc_testkit::files::file(&runc, stub, 0o755).expect("a stub for runc");
         // A driver root that makes any access fail.
@@ -56,14 +61,31 @@ impl World {
     }
 
     fn create_at(&self, bundle: &Path) -> Output {
-        let program = cli::beside("nvidia-container-runtime").expect("it is beside the tests");
-        Command::new(program)
+        self.runtime()
             .args(["create", "--bundle"])
             .arg(bundle)
             .arg("name")
-            .env("NVIDIA_CTK_CONFIG_FILE_PATH", self.path("config.toml"))
             .output()
             .expect("cargo build -p nvc-runtime comes first")
+    }
+
+    fn runtime(&self) -> Command {
+        let program = cli::beside("nvidia-container-runtime").expect("it is beside the tests");
+        let mut command = Command::new(program);
+        command.env("NVIDIA_CTK_CONFIG_FILE_PATH", self.path("config.toml"));
+        command
+    }
+
+    /// Runs our runtime in this directory; returns its output, which is the stub's.
+    #[track_caller]
+    fn passes_on(&self, directory: &Path, words: &[&str]) -> String {
+        let mut command = self.runtime();
+        let output = command.args(words).current_dir(directory).output();
+        let output = output.expect("cargo build -p nvc-runtime comes first");
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(text, format!("executed {}\n", words.join(" ")));
+        String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
     #[track_caller]
@@ -115,6 +137,71 @@ fn containers_without_gpus_do_not_notice_us() {
             "{mode}"
         );
     }
+}
+
+/// Without a config.json there is no request that could be lost.
+#[test]
+fn calls_without_a_config_are_passed_on() {
+    for mode in ["auto", "legacy", "cdi", "jit-cdi", "csv"] {
+        for runtime in ["runc", "crun"] {
+            let world = World::with(mode, runtime);
+            for line in [
+                "run -h",
+                "run --help",
+                "create",
+                "create --frob c",
+                "create --bundle /no/such/bundle c",
+                "create --bundle /dev/null c",
+                "create c --bundle",
+                "create c -f",
+                "run --config /no/such/file c",
+                "run --config= c",
+            ] {
+                let words: Vec<&str> = line.split(' ').collect();
+                let said = world.passes_on(&world.path("bundle"), &words);
+                assert_eq!(said, "", "{mode}: {line}");
+            }
+        }
+    }
+}
+
+/// crun reads the file that its option names; runc has no such option.
+#[test]
+fn the_config_is_that_of_cruns_option() {
+    let wants = spec(&["NVIDIA_VISIBLE_DEVICES=0"]).to_string();
+    let wants_not = spec(&["A=1"]).to_string();
+    for (line, in_bundle, elsewhere) in [
+        ("run -b bundle c", true, false),
+        ("run -b bundle -f other.json c", false, true),
+        ("create --config=other.json --bundle bundle c", false, true),
+        ("create --conf other.json -b bundle c", false, true),
+        ("run -dfother.json -b bundle c", false, true),
+        ("run -b bundle --config config.json c", true, false),
+        ("run -b bundle --config bundle/config.json c", true, false),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        for (first, second) in [(&wants, &wants_not), (&wants_not, &wants)] {
+            let world = World::with("legacy", "crun");
+            let other = world.path("other.json");
+            world.write(first);
+            fs::write(&other, second).expect("a file");
+            world.passes_on(&world.path(""), &words);
+            assert_eq!(
+                has_hook(&world.value()),
+                in_bundle && first == &wants,
+                "{line}"
+            );
+            let other = fs::read(other).expect("a file");
+            let other = serde_json::from_slice(&other).expect("JSON");
+            assert_eq!(has_hook(&other), elsewhere && second == &wants, "{line}");
+        }
+    }
+    let world = World::with("legacy", "runc");
+    world.write(&wants);
+    fs::write(world.path("other.json"), &wants_not).expect("a file");
+    let words = ["run", "-b", "bundle", "-f", "other.json", "c"];
+    world.passes_on(&world.path(""), &words);
+    assert!(has_hook(&world.value()));
 }
 
 #[test]

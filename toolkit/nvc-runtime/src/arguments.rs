@@ -48,6 +48,8 @@ const VERBS: [&str; 22] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     pub verb: Option<String>,
+    /// The words after the verb.
+    pub arguments: Vec<OsString>,
     pub bundle: Bundle,
     pub log: Option<PathBuf>,
     /// `--log-format json`.
@@ -86,6 +88,7 @@ pub(crate) fn read(words: &[OsString]) -> Line {
             // A word that is not a runtime's verb belongs to an option.
             if line.verb.is_none() && VERBS.contains(&word.as_ref()) {
                 line.verb = Some(word.to_string());
+                line.arguments = words.get(at..).unwrap_or_default().to_vec();
                 if !line.starts_container() {
                     break;
                 }
@@ -172,6 +175,10 @@ mod tests {
         }
         assert!(!of("delete create").starts_container());
         assert!(of("run c").starts_container());
+        assert_eq!(
+            of("--root create create -f x c").arguments,
+            ["-f", "x", "c"]
+        );
     }
 
     #[test]

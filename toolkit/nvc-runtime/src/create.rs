@@ -1,5 +1,6 @@
 //! Edits the config.json of a container to be created, if it requests GPUs.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use libnvc::messages::Level;
@@ -18,7 +19,7 @@ use crate::error::{Result, refused};
 use crate::job::{GpuRequest, Job};
 use crate::log::Log;
 use crate::modes;
-use crate::{char_links, crun, injection, protection};
+use crate::{char_links, crun, crun_line, injection, protection};
 
 /// What upstream says before a failure to read or understand a request.
 pub(crate) const NOT_CREATED: &str = "failed to create NVIDIA Container Runtime";
@@ -28,12 +29,15 @@ const NOT_CONSTRUCTED: &str = "failed to construct OCI spec modifier";
 const NOT_APPLIED: &str =
     "could not apply required modification to OCI specification: error modifying OCI spec";
 
-/// Edits the command line's bundle, which `runtime` will start.
+/// Edits the config.json that `runtime` will read. Without such a file there is no request, and `runtime` says what is
+/// wrong, or prints its help.
 ///
 /// # Errors
 /// config.json cannot be read, it or the mode is invalid, or the request cannot be granted.
 pub(crate) fn edit(line: &Line, config: &Config, runtime: &Path, log: &mut Log) -> Result<()> {
-    let file = specification(&line.bundle).map_err(|error| error.context(NOT_CREATED))?;
+    let Some(file) = specification(line, runtime) else {
+        return Ok(());
+    };
     let Some(request) = read(&file, config, log).map_err(|error| error.context(NOT_CREATED))?
     else {
         return Ok(());
@@ -53,12 +57,19 @@ struct ContainerSpec {
 /// Reads a specification and decides about it; None if the real runtime must report that it is invalid.
 fn read(file: &Path, config: &Config, log: &mut Log) -> Result<Option<ContainerSpec>> {
     let failed = |what: String| refused(what).context(NOT_CONSTRUCTED);
-    let text = bundle::read(file).map_err(|error| {
-        let (file, cause) = (file.display(), cause::text(&error));
-        failed(format!(
-            "failed to load OCI spec: error opening OCI specification file: open {file}: {cause}"
-        ))
-    })?;
+    let text = match bundle::read(file) {
+        Ok(text) => text,
+        Err(error) if is_missing(&error) => {
+            log.write(Level::Debug, &format!("there is no {}", file.display()));
+            return Ok(None);
+        }
+        Err(error) => {
+            let (file, cause) = (file.display(), cause::text(&error));
+            return Err(failed(format!(
+                "failed to load OCI spec: error opening OCI specification file: open {file}: {cause}"
+            )));
+        }
+    };
     let policy = policy(config)?;
     let (value, facts) = match understand(&text) {
         Ok(understood) => understood,
@@ -147,19 +158,25 @@ fn complete(spec: &mut Spec, runtime: &Path, gives_gpu: bool) -> Result<()> {
     }
 }
 
-/// Returns the path of config.json.
-fn specification(bundle: &Bundle) -> Result<PathBuf> {
-    let directory = match bundle {
+/// Returns the path of config.json; None if the bundle's option lacks its value.
+fn specification(line: &Line, runtime: &Path) -> Option<PathBuf> {
+    if crun::is_crun(runtime) {
+        return Some(crun_line::specification(&line.arguments));
+    }
+    let directory = match &line.bundle {
         Bundle::Here => ".".into(),
         Bundle::At(directory) => directory.to_string_lossy(),
-        Bundle::Missing => {
-            return Err(refused(
-                "error constructing OCI specification: error getting bundle directory: error getting bundle dir from args: \
-                 bundle option requires an argument",
-            ));
-        }
+        Bundle::Missing => return None,
     };
-    Ok(paths::clean(&format!("{directory}/config.json")).into())
+    Some(paths::clean(&format!("{directory}/config.json")).into())
+}
+
+/// Returns true if there is no file, or no bundle.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 fn policy(config: &Config) -> Result<Policy> {

@@ -21,9 +21,17 @@ const ANNOTATION: &str = "run.oci.hooks.stderr";
 /// Names crun's standard error in the annotations of a container that `runtime` starts and that gets a GPU from this
 /// program.
 pub(crate) fn show_messages(spec: &mut Spec, runtime: &Path) -> Result<()> {
-    let name = runtime.file_name().unwrap_or_default().to_string_lossy();
-    let can_be_opened = name.ends_with("crun") && can_be_opened();
+    let can_be_opened = is_crun(runtime) && can_be_opened();
     annotate(spec, can_be_opened)
+}
+
+/// Returns true if a program is crun by its name, or by that of the file that it links to.
+pub(crate) fn is_crun(runtime: &Path) -> bool {
+    let is_named = |program: &Path| {
+        let name = program.file_name().unwrap_or_default();
+        name.to_string_lossy().contains("crun")
+    };
+    is_named(runtime) || runtime.canonicalize().is_ok_and(|file| is_named(&file))
 }
 
 /// Removes annotations that name another file.
@@ -114,6 +122,22 @@ mod tests {
         let mut spec = Spec::new(kept.clone());
         remove_others(&mut spec).unwrap();
         assert_eq!(*spec.value(), kept);
+    }
+
+    #[test]
+    fn crun_is_known_by_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let (link, other) = ("oci-runtime", "other");
+        for (target, name) in [("crun-1.28", link), ("runc", other)] {
+            std::fs::write(directory.path().join(target), "").unwrap();
+            std::os::unix::fs::symlink(target, directory.path().join(name)).unwrap();
+        }
+        for name in ["/usr/bin/crun", "/opt/bin/crun.real", "/x/crun-1.28"] {
+            assert!(is_crun(Path::new(name)), "{name}");
+        }
+        assert!(is_crun(&directory.path().join(link)));
+        assert!(!is_crun(&directory.path().join(other)));
+        assert!(!is_crun(Path::new("/crun/runc")));
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod modes;
 // changes of config.json
 mod char_links;
 mod crun;
+mod crun_line;
 mod hook_program;
 mod injection;
 mod protection;
