@@ -16,9 +16,9 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use libnvc::ErrorKind;
 use libnvc::host::Identity;
 use libnvc::host::query::{Query, QueryProgram, QueryRequest, serve_if_asked};
+use libnvc::{ErrorKind, HostPath};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use driver_root::{
@@ -114,6 +114,7 @@ fn with_root() -> Vec<(&'static str, Test)> {
         ("garbage_is_refused", garbage_is_refused),
         ("missing_symbols", missing_symbols),
         ("no_root_and_no_library", no_root_and_no_library),
+        ("nvml_is_where_libraries_are", nvml_is_where_libraries_are),
         ("without_privileges", without_privileges),
         ("dropping_ends_the_process", dropping_ends_the_process),
         (
@@ -222,6 +223,29 @@ fn old_names_and_no_mig() -> Outcome {
     )?;
     ensure(reply.devices.gpus.iter().all(|gpu| !gpu.mig_capable), "MIG")?;
     ensure(reply.devices.gpus[2].busid == "00010000:3d:00.0", "bus id")
+}
+
+/// The loader of a root without a cache knows none of these directories.
+fn nvml_is_where_libraries_are() -> Outcome {
+    let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
+    for (place, search) in [
+        (&*format!("usr/lib/{triplet}/nvidia/current"), None),
+        ("run/opengl-driver/lib", None),
+        ("opt/driver", Some("/opt/driver")),
+    ] {
+        let root = Root::new(&[]);
+        let at = root.path().join(place);
+        fs::create_dir_all(&at)?;
+        let name = "libnvidia-ml.so.1";
+        fs::rename(root.path().join("usr/lib").join(name), at.join(name))?;
+        let request = QueryRequest {
+            library_search: search.into_iter().map(HostPath::new).collect(),
+            ..root.request()
+        };
+        let found = report(&finish(&request));
+        ensure(found == "3 gpus", format!("{place}: {found}"))?;
+    }
+    Ok(())
 }
 
 fn crash_in_init() -> Outcome {
@@ -534,6 +558,7 @@ fn wsl_needs_no_minors() -> Outcome {
     let request = QueryRequest {
         root: "/".into(),
         user: Some(Identity::caller()),
+        library_search: Vec::new(),
         wsl_library: Some(library),
         deadline: Duration::from_secs(30),
     };

@@ -5,7 +5,7 @@
 //! search: it is skipped, with a warning if it would have been selected. A missing cache is not fatal either, see
 //! [`directories`].
 
-mod directories;
+pub(super) mod directories;
 
 use std::ffi::OsStr;
 use std::fmt;

@@ -20,6 +20,7 @@ mod client;
 mod conversation;
 pub(super) mod facts;
 mod needs;
+mod place;
 mod process;
 pub(crate) mod protocol;
 mod readings;
@@ -52,7 +53,7 @@ pub(crate) fn not_served() -> Error {
     error.with_cause(NOT_SERVED).hint(HINT_TO_SERVE)
 }
 
-/// File name of NVML; the loader finds it by the rules of the driver root.
+/// File name of NVML; the loader finds it by the rules of the driver root, or else [`place`] does.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// File name of CUDA's driver library.

@@ -35,6 +35,8 @@ pub struct DriverConfig {
     pub root: PathBuf,
     /// The ld.so.cache below it, if the caller names one.
     pub ldcache: Option<HostPath>,
+    /// Directories below the root in which the query looks for NVML first.
+    pub library_search: Vec<HostPath>,
     /// User that NVML runs as. None: one that is not root. If the caller is root, that is the overflow user, and
     /// otherwise the caller.
     pub user: Option<Identity>,
@@ -56,6 +58,7 @@ impl Default for DriverConfig {
         Self {
             root: "/".into(),
             ldcache: None,
+            library_search: Vec::new(),
             user: None,
             options: LibraryOptions::empty(),
             program: QueryProgram::ThisExecutable,
@@ -94,6 +97,7 @@ fn request_of(config: &DriverConfig) -> Result<QueryRequest> {
     QueryRequest {
         root: config.root.clone(),
         user: config.user,
+        library_search: config.library_search.clone(),
         wsl_library: None,
         deadline: config.deadline,
     }

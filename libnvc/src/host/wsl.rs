@@ -56,6 +56,7 @@ fn ask(program: &QueryProgram, request: &QueryRequest) -> Result<Option<Vec<Adap
     // libdxcore is part of the host, whatever the driver root is.
     let request = QueryRequest {
         root: "/".into(),
+        library_search: Vec::new(),
         wsl_library: None,
         ..request.clone()
     };

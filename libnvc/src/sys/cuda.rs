@@ -3,14 +3,14 @@
 //! No context is created on a GPU. Declarations follow CUDA's public driver interface and cover only the functions used
 //! here.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::mem::ManuallyDrop;
 
 use libloading::os::unix::{Library, RTLD_NOW};
 
 use super::nvml::loader_text;
 
-/// The library's soname; the loader finds it.
+/// The library's soname, for messages.
 const LIBRARY: &str = "libcuda.so.1";
 
 const SUCCESS: c_int = 0;
@@ -68,19 +68,19 @@ pub(crate) enum CudaError {
 pub(crate) struct Cuda(ManuallyDrop<Library>);
 
 impl Cuda {
-    /// Loads the library. The process must have a single thread, because this changes environment variables that the
+    /// Loads the library by name or path. The process must have a single thread, because this changes environment variables that the
     /// library reads: those that hide GPUs, and one that makes it write a cache.
     ///
     /// # Errors
     /// The loader's text.
-    pub(crate) fn load() -> Result<Self, CudaError> {
+    pub(crate) fn load(name: &OsStr) -> Result<Self, CudaError> {
         // SAFETY: the caller has a single thread.
         unsafe { std::env::remove_var("CUDA_VISIBLE_DEVICES") };
         // SAFETY: as above.
         unsafe { std::env::set_var("CUDA_CACHE_DISABLE", "1") };
         // SAFETY: runs the library's initialisers, which are made to run in any program. This process exists to load
         // such libraries and has no privileges.
-        let library = unsafe { Library::open(Some(LIBRARY), RTLD_NOW) }
+        let library = unsafe { Library::open(Some(name), RTLD_NOW) }
             .map_err(|error| CudaError::Library(loader_text(&error)))?;
         Ok(Self(ManuallyDrop::new(library)))
     }

@@ -121,6 +121,7 @@ pub(crate) fn request(root: &Path, uid: u32, gid: u32) -> QueryRequest {
     QueryRequest {
         root: root.into(),
         user: Some(Identity { uid, gid }),
+        library_search: Vec::new(),
         wsl_library: None,
         deadline: Duration::from_secs(30),
     }

@@ -75,6 +75,7 @@ impl Gpus {
             request: QueryRequest {
                 root: "/".into(),
                 user: None,
+                library_search: Vec::new(),
                 wsl_library: None,
                 deadline: FACTS_DEADLINE,
             },

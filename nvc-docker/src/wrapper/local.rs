@@ -49,6 +49,7 @@ impl Local {
         let request = QueryRequest {
             root: "/".into(),
             user: None,
+            library_search: Vec::new(),
             wsl_library: None,
             deadline: DEADLINE,
         };

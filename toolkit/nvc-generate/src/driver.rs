@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use libnvc::host::{DriverInfo, DriverRoot, everything};
+use libnvc::host::{DriverInfo, DriverRoot, DriverSession, everything};
 use libnvc::options::CudaCompatMode;
 use libnvc::request::{Capabilities, Placement, Policy, Request};
 use libnvc::{Error, HostPath, Result};
+use nvc_policy::session;
 
 use super::Options;
 use crate::nodes::Nodes;
@@ -23,6 +24,12 @@ pub(super) fn has_groups(options: &Options) -> bool {
 pub(super) fn root(options: &Options) -> PathBuf {
     let path = &options.driver_root;
     std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())
+}
+
+/// Starts the query of the driver.
+pub(super) fn session(options: &Options) -> Result<DriverSession> {
+    let directories = options.library_search.iter().map(HostPath::new).collect();
+    session::open_searching(root(options), directories, &options.query)
 }
 
 /// Opens the root of the device nodes.

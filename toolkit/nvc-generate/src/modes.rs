@@ -13,7 +13,6 @@ use libnvc::{ContainerPath, Error, ErrorKind, Result};
 use nvc_cdi::{CHARACTER, Device, DeviceNode, Edits};
 use nvc_policy::image::features::Feature;
 use nvc_policy::platform::has_tegra_files;
-use nvc_policy::session;
 
 use crate::content::Content;
 use crate::driver::{self, nodes};
@@ -78,7 +77,7 @@ fn management(options: &Options) -> Result<Content> {
         return Err(error
             .hint("nvidia-ctk system create-device-nodes --control-devices makes the driver's"));
     }
-    let version = session::open(driver::root(options), &options.query).and_then(|mut session| {
+    let version = driver::session(options).and_then(|mut session| {
         session.ready()?;
         session.driver_version()
     });
@@ -171,7 +170,7 @@ fn channel(nodes: &Nodes, name: &str) -> Result<Device> {
 }
 
 fn wsl(options: &Options, mut request: Request) -> Result<Content> {
-    let session = session::open(driver::root(options), &options.query)?;
+    let session = driver::session(options)?;
     let missing = || {
         Error::new(
             ErrorKind::NotFound,

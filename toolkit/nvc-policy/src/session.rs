@@ -6,9 +6,9 @@
 
 use std::path::PathBuf;
 
-use libnvc::Result;
 use libnvc::host::query::{QueryProgram, QueryRequest};
 use libnvc::host::{CudaFacts, DriverConfig, DriverRoot, DriverSession, cuda_facts};
+use libnvc::{HostPath, Result};
 
 /// Starts `program`'s query of the driver below a root.
 ///
@@ -16,6 +16,21 @@ use libnvc::host::{CudaFacts, DriverConfig, DriverRoot, DriverSession, cuda_fact
 /// Those of [`DriverSession::open`].
 pub fn open(root: PathBuf, program: &QueryProgram) -> Result<DriverSession> {
     DriverSession::open(&of(root, program))
+}
+
+/// Does the same, and looks for NVML in `directories` below the root first.
+///
+/// # Errors
+/// Those of [`DriverSession::open`].
+pub fn open_searching(
+    root: PathBuf,
+    directories: Vec<HostPath>,
+    program: &QueryProgram,
+) -> Result<DriverSession> {
+    DriverSession::open(&DriverConfig {
+        library_search: directories,
+        ..of(root, program)
+    })
 }
 
 /// Starts `program`'s query of the driver in a root that is already open.
@@ -36,6 +51,7 @@ pub fn ask_cuda(root: PathBuf, program: &QueryProgram) -> Result<CudaFacts> {
     let request = QueryRequest {
         root: config.root,
         user: config.user,
+        library_search: Vec::new(),
         wsl_library: None,
         deadline: config.deadline,
     };

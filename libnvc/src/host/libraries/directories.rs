@@ -4,6 +4,7 @@
 //! lists. The names are the same; the ELF header gives the ABI.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -25,10 +26,14 @@ const UNCACHED: &[&str] = &[
 ];
 
 /// Returns all directories in which drivers are installed, best first.
-pub(super) fn all() -> impl DoubleEndedIterator<Item = HostPath> {
+pub(in crate::host) fn all() -> impl DoubleEndedIterator<Item = HostPath> {
     let multiarch = |abi: Abi| Some(HostPath::new("/usr/lib").join(abi.triplet()?));
     let usual = ["/usr/lib64", "/usr/lib", "/lib64", "/lib", "/usr/lib32"];
-    let multiarch: Vec<_> = Abi::ALL.into_iter().filter_map(multiarch).collect();
+    // Debian's alternatives lead to the second; a tree that is only mounted may lack them.
+    let multiarch = Abi::ALL.into_iter().filter_map(multiarch);
+    let multiarch: Vec<_> = multiarch
+        .flat_map(|directory| [directory.clone(), directory.join("nvidia/current")])
+        .collect();
     let usual = usual.into_iter().map(HostPath::new);
     multiarch.into_iter().chain(usual).chain(uncached())
 }
@@ -91,9 +96,13 @@ impl Search<'_> {
     }
 
     fn abi_of(&self, path: &HostPath) -> Option<Abi> {
-        let mut head = [0; 20];
-        let file = self.root.open_file(path).ok()?;
-        file.read_exact_at(&mut head, 0).ok()?;
-        Abi::of_elf_header(&head)
+        abi_of(&self.root.open_file(path).ok()?)
     }
+}
+
+/// Returns the ABI of a library, by its ELF header.
+pub(in crate::host) fn abi_of(file: &File) -> Option<Abi> {
+    let mut head = [0; 20];
+    file.read_exact_at(&mut head, 0).ok()?;
+    Abi::of_elf_header(&head)
 }

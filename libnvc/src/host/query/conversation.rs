@@ -19,6 +19,7 @@ use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, e
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::Identity;
+use crate::path::HostPath;
 use crate::sys::files::waiting_bytes;
 
 /// Delay after which a waiting caller is told that NVML is slow.
@@ -41,6 +42,8 @@ pub struct QueryRequest {
     /// User that the query process changes to. None: one that is not root. If the caller is root, that is the overflow
     /// user, and otherwise the caller.
     pub user: Option<Identity>,
+    /// Directories below the driver root in which NVML and libcuda are sought before the loader looks for them.
+    pub library_search: Vec<HostPath>,
     /// NVML's absolute path under WSL2, where minor numbers and MIG do not exist; None elsewhere.
     pub wsl_library: Option<PathBuf>,
     /// Time limit of the whole query.
@@ -148,11 +151,13 @@ impl Conversation {
                 },
             )
         };
+        let directories = request.library_search.iter().map(HostPath::as_path);
         let bytes = encode(&WireRequest {
             root: request.root.clone().into(),
             uid: user.uid,
             gid: user.gid,
             host_libraries: host_libraries.into_iter().map(String::from).collect(),
+            directories: directories.map(Into::into).collect(),
             wsl_library: request.wsl_library.clone().map(OsString::from),
             parent: nix::unistd::getpid().as_raw(),
             question,

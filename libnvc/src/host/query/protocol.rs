@@ -28,6 +28,9 @@ pub(crate) struct WireRequest {
     pub(crate) gid: u32,
     /// Libraries to load before the root is changed; see `needs`.
     pub(crate) host_libraries: Vec<String>,
+    /// Directories below the driver root in which NVML and libcuda are sought first.
+    #[serde(default)]
+    pub(crate) directories: Vec<OsString>,
     /// NVML's path under WSL2, where minor numbers and MIG do not exist.
     pub(crate) wsl_library: Option<OsString>,
     /// Pid of the asking process, to notice that it has already ended.
@@ -292,6 +295,7 @@ mod tests {
             uid: 65534,
             gid: 65534,
             host_libraries: vec!["libm.so.6".into()],
+            directories: vec![OsString::from_vec(b"/lib/\xff".to_vec())],
             wsl_library: None,
             parent: 1,
             question: Question::Status(vec![0, 3]),

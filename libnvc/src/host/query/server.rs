@@ -16,10 +16,10 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
 
 use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, encode, take};
-use super::{LIBRARY, MARKER, PROGRAM_NAME, ask, not_served, readings};
+use super::{CUDA, LIBRARY, MARKER, PROGRAM_NAME, ask, not_served, place, readings};
 use crate::error::Error;
 use crate::sys::capabilities::keep_shield_only;
-use crate::sys::cuda::Cuda;
+use crate::sys::cuda::{Cuda, CudaError};
 use crate::sys::nvml::{Nvml, loader_text, preload};
 use crate::sys::process::{close_from, exit_now, hide, live_as_long_as, reset_signals};
 use crate::sys::programs::execute_nothing;
@@ -127,7 +127,7 @@ fn answer(socket: UnixStream, request: &WireRequest) -> io::Result<()> {
     let socket = stay_only_with(socket, request.parent)?;
 
     if request.question == Question::Cuda {
-        let cuda = Cuda::load();
+        let cuda = load_cuda(request);
         // Foreign code has run by now, and may have made the process dumpable.
         let _ = hide();
         return send(socket, &Message::Cuda(readings::cuda(&cuda)));
@@ -138,7 +138,8 @@ fn answer(socket: UnixStream, request: &WireRequest) -> io::Result<()> {
         return send(socket, &Message::Adapters(adapters));
     }
     // Before NVML, which may start threads.
-    let cuda = matches!(request.question, Question::Identities | Question::Facts).then(Cuda::load);
+    let needs_cuda = matches!(request.question, Question::Identities | Question::Facts);
+    let cuda = needs_cuda.then(|| load_cuda(request));
     let _ = hide();
     let nvml = match load(request) {
         Ok(nvml) => nvml,
@@ -235,10 +236,25 @@ fn stay_only_with(socket: UnixStream, parent: i32) -> Result<&'static UnixStream
     live_as_long_as(socket, ABANDONED)
 }
 
+fn load_cuda(request: &WireRequest) -> Result<Cuda, CudaError> {
+    place::load(
+        CUDA,
+        &request.directories,
+        Cuda::load,
+        |error| match error {
+            CudaError::Library(text) => text,
+            _ => "",
+        },
+    )
+}
+
 fn load(request: &WireRequest) -> Result<Nvml, Fault> {
-    let library = request.wsl_library.as_deref();
-    let nvml = Nvml::load(library.unwrap_or(OsStr::new(LIBRARY)))
-        .map_err(|error| Fault::Load(loader_text(&error)))?;
+    let load = |path: &OsStr| Nvml::load(path).map_err(|error| loader_text(&error));
+    let nvml = match request.wsl_library.as_deref() {
+        Some(path) => load(path),
+        None => place::load(LIBRARY, &request.directories, load, String::as_str),
+    };
+    let nvml = nvml.map_err(Fault::Load)?;
     // Foreign code has run by now, and may have made the process dumpable.
     let hidden = || hide().map_err(failed("privilege change failed"));
     hidden()?;

@@ -9,7 +9,6 @@ use libnvc::plan::{self, Plan};
 use libnvc::request::Request;
 use libnvc::survey::Host;
 use nvc_cdi::{Device, Hook};
-use nvc_policy::session;
 
 use crate::content::Content;
 use crate::{Files, Options, devices, driver, render};
@@ -29,7 +28,7 @@ pub struct DriverPlan {
 /// The driver does not respond, or the devices' forms or names are unknown; those of [`libnvc::plan::plan`], with their
 /// phase.
 pub fn plan(options: &Options, mut request: Request) -> Result<DriverPlan> {
-    let mut session = session::open(driver::root(options), &options.query)?;
+    let mut session = driver::session(options)?;
     // While NVML is busy: its version is almost always that of the libraries.
     let files = (options.files == Files::Listed).then(|| driver::files(options, None));
     session.ready()?;
