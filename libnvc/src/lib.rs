@@ -107,8 +107,7 @@ pub use configure::{Configuration, PreparedRequest, configure};
 pub use container::Target;
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use path::{ContainerPath, HostPath};
-#[doc(hidden)]
-pub use sys::start::start;
+pub use sys::execute::execute;
 pub use sys::xattr;
 
 /// Lets this process wait for the children that the library starts, even if it inherited an ignored SIGCHLD.

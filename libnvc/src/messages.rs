@@ -95,8 +95,12 @@ fn nowhere() -> io::Result<OwnedFd> {
     }
 }
 
-/// Writes the message of a panic: it may contain the text that a bug was found with.
-pub(crate) fn write_panic(panic: &PanicHookInfo<'_>) {
+/// Makes this process escape the messages of panics too: one may contain the text that a bug was found with.
+pub fn take_panics() {
+    std::panic::set_hook(Box::new(write_panic));
+}
+
+fn write_panic(panic: &PanicHookInfo<'_>) {
     let text = panic.to_string();
     // The place, then the message.
     let (place, message) = text.split_once('\n').unwrap_or((&text, ""));

@@ -4,7 +4,6 @@
 //! renders; [`request`] converts it to a typed request, [`commands`] runs it with libnvc, [`output`] prints.
 
 #![forbid(unsafe_code)]
-#![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
 
 // the command line
 mod request;
@@ -21,16 +20,20 @@ mod output;
 mod version;
 
 use std::ffi::OsString;
+use std::process::ExitCode;
 
 use libnvc::host::query::serve_if_asked;
 use nvc_options::args::{self, Command};
 use nvc_options::getopt::{self, Caller, Parsed, Question};
 use nvc_options::help;
 
-libnvc::main!(run);
+fn main() -> ExitCode {
+    ExitCode::from(run())
+}
 
 /// Runs the program; returns its exit code.
 fn run() -> u8 {
+    libnvc::messages::take_panics();
     // The NVML query is this program, executed again.
     serve_if_asked();
     libnvc::await_children();

@@ -333,8 +333,9 @@ fn phase(report: &Report, task: &str, call: usize) -> Phase {
     };
     // The query process, a fork of the command, polls once whether its parent is alive before it loads NVML.
     let nvml = place("poll", 0).filter(|_| task == "main.process");
-    // The loader's last call unmaps its cache.
-    if task == "main" && Some(call) <= place("munmap", 0) {
+    // Before `main`, Rust's run time aborts if a call fails. Its last ones set the actions of three signals, two of which
+    // it queries first.
+    if task == "main" && Some(call) <= place("rt_sigaction", 4) {
         Phase::Loading
     } else if nvml.is_some_and(|looked| looked < call)
         || place("execveat", 0).is_some_and(|executed| executed < call)

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
 
 use libnvc::json::Object;
@@ -147,10 +146,8 @@ impl Docker {
 
     /// Executes docker; returns only on failure.
     pub(super) fn exec(&self, words: &[OsString]) -> Error {
-        let error = Command::new(&self.program)
-            .args(&self.words)
-            .args(words)
-            .exec();
+        let words = self.words.iter().chain(words);
+        let Err(error) = libnvc::execute(&self.program, words, None);
         not_run(&self.program, &error)
     }
 }

@@ -6,7 +6,6 @@
 //! [`config_file`] for ours. [`logging`] reports the result.
 
 #![forbid(unsafe_code)]
-#![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
 
 // the command line
 mod line;
@@ -22,15 +21,20 @@ mod engine;
 // messages
 mod logging;
 
+use std::process::ExitCode;
+
 use libnvc::messages;
 use nvc_options::ctk as table;
 
 use line::Read;
 
-libnvc::main!(run);
+fn main() -> ExitCode {
+    ExitCode::from(run())
+}
 
 /// Runs the program; returns its exit code.
 fn run() -> u8 {
+    messages::take_panics();
     libnvc::await_children();
 
     let words: Vec<_> = std::env::args_os().collect();

@@ -1,7 +1,6 @@
 //! Builds the call of nvidia-container-cli: program, arguments, environment.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
@@ -62,9 +61,9 @@ pub(crate) fn environment(
     own: impl Iterator<Item = (OsString, OsString)>,
     search_path: Option<&OsStr>,
     more: &[String],
-) -> Vec<Vec<u8>> {
+) -> Vec<OsString> {
     let mut found = false;
-    let mut all: Vec<Vec<u8>> = own
+    let mut all: Vec<OsString> = own
         .map(|(name, value)| {
             let value = match search_path {
                 Some(path) if name == "PATH" => {
@@ -73,14 +72,18 @@ pub(crate) fn environment(
                 }
                 _ => value,
             };
-            [name.as_bytes(), b"=", value.as_bytes()].concat()
+            entry(&name, &value)
         })
         .collect();
     if let (Some(path), false) = (search_path, found) {
-        all.push([b"PATH=", path.as_bytes()].concat());
+        all.push(entry("PATH".as_ref(), path));
     }
-    all.extend(more.iter().map(|entry| entry.as_bytes().to_owned()));
+    all.extend(more.iter().map(OsString::from));
     all
+}
+
+fn entry(name: &OsStr, value: &OsStr) -> OsString {
+    [name, value].join(OsStr::new("="))
 }
 
 /// Returns the arguments, in upstream's order.
@@ -233,15 +236,10 @@ mod tests {
     #[test]
     fn the_search_path_takes_its_place() {
         let own = || [("A", "1"), ("PATH", "/x")].map(|(n, v)| (n.into(), v.into()));
-        let texts = |all: Vec<Vec<u8>>| -> Vec<String> {
-            all.into_iter()
-                .map(|entry| String::from_utf8(entry).unwrap())
-                .collect()
-        };
         let more = ["A=2".to_owned()];
         let all = environment(own().into_iter(), Some("/y".as_ref()), &more);
-        assert_eq!(texts(all), ["A=1", "PATH=/y", "A=2"]);
+        assert_eq!(all, ["A=1", "PATH=/y", "A=2"]);
         let all = environment(own().into_iter().take(1), Some("/y".as_ref()), &[]);
-        assert_eq!(texts(all), ["A=1", "PATH=/y"]);
+        assert_eq!(all, ["A=1", "PATH=/y"]);
     }
 }

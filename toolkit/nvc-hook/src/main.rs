@@ -5,7 +5,6 @@
 //! process; otherwise it is executed with the arguments from [`call`].
 
 #![forbid(unsafe_code)]
-#![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
 
 mod arguments;
 mod call;
@@ -14,6 +13,9 @@ mod input;
 mod prestart;
 mod within;
 
+use std::io::Write as _;
+use std::process::ExitCode;
+
 use arguments::{Command, CommandLine, Mistake};
 use libnvc::Error;
 use libnvc::host::query::serve_if_asked;
@@ -21,10 +23,13 @@ use libnvc::messages::{self, Severity};
 
 const NAME: &str = "nvidia-container-runtime-hook";
 
-libnvc::main!(main_with_status);
+fn main() -> ExitCode {
+    ExitCode::from(run())
+}
 
 /// Runs the program; returns its exit code.
-fn main_with_status() -> u8 {
+fn run() -> u8 {
+    messages::take_panics();
     // The NVML query may be this program, executed again.
     serve_if_asked();
     libnvc::await_children();
@@ -43,11 +48,13 @@ fn main_with_status() -> u8 {
             },
             Command::Nothing => 0,
             Command::Version => {
-                println!(
-                    "NVIDIA Container Runtime Hook version {}",
-                    env!("CARGO_PKG_VERSION")
+                // Fails if the reader has closed it.
+                let _ = writeln!(
+                    std::io::stdout(),
+                    "NVIDIA Container Runtime Hook version {}\ncommit: {}",
+                    env!("CARGO_PKG_VERSION"),
+                    env!("NVC_BUILD_REVISION")
                 );
-                println!("commit: {}", env!("NVC_BUILD_REVISION"));
                 0
             }
             Command::Help => {

@@ -1,16 +1,15 @@
 //! Implements the hook: reads the configuration and the container, decides, and configures the container or executes
 //! nvidia-container-cli.
 
-use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use libnvc::debuglog;
 use libnvc::messages::{self, Level};
 use libnvc::{Error, ErrorKind, Result};
 use log::Record;
+use nix::errno::Errno;
 use nvc_hostfile::ours;
 use nvc_policy::config::{self, Config, lookup};
 use nvc_policy::image::{self, ContainerRequest, Devices, Policy};
@@ -211,25 +210,19 @@ fn execute(
         program.search_path.as_deref(),
         &config.cli.environment,
     );
-    let path = c_string(program.path.as_os_str().as_bytes())?;
-    let mut arguments = vec![path.clone()];
-    for word in words {
-        arguments.push(c_string(word.as_bytes())?);
+    let mut path = program.path.clone();
+    if path.components().count() == 1 {
+        // A name in config.toml is a path, not one to search for.
+        path = Path::new(".").join(path);
     }
-    let environment: Vec<CString> = environment
-        .iter()
-        .map(|entry| c_string(entry))
-        .collect::<Result<_>>()?;
-    let Err(number) = nix::unistd::execve(&path, &arguments, &environment);
-    Err(Error::system("exec failed", number))
-}
-
-fn c_string(bytes: &[u8]) -> Result<CString> {
-    // JSON and TOML strings can contain a zero byte, a command line cannot.
-    CString::new(bytes).map_err(|_| {
-        let text = String::from_utf8_lossy(bytes);
-        let text = format!("exec failed: a zero byte in \"{text}\"");
-        Error::new(ErrorKind::Malformed, text)
+    let done = libnvc::execute(path.as_os_str(), words, Some(environment));
+    done.map(|never| match never {}).map_err(|error| {
+        let text = format!("could not execute '{}'", path.display());
+        match error.raw_os_error() {
+            Some(number) => Error::system(text, Errno::from_raw(number)),
+            // JSON and TOML strings can contain a zero byte, a command line cannot.
+            None => Error::new(ErrorKind::Malformed, format!("{text}: {error}")),
+        }
     })
 }
 

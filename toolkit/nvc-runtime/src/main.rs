@@ -6,7 +6,6 @@
 //! the original command line.
 
 #![forbid(unsafe_code)]
-#![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
 
 mod arguments;
 mod log;
@@ -32,8 +31,7 @@ mod error;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::ExitCode;
 
 use libnvc::host::query::serve_if_asked;
 use libnvc::messages::{self, Level};
@@ -47,10 +45,8 @@ use error::{Result, refused};
 /// The supported version of the runtime specification; parts of newer ones are kept unchanged.
 const SPECIFICATION: &str = "1.2.1";
 
-libnvc::main!(main_with_status);
-
-/// Runs the program; returns its exit code.
-fn main_with_status() -> u8 {
+fn main() -> ExitCode {
+    messages::take_panics();
     // The NVML query is this program, executed again.
     serve_if_asked();
     libnvc::await_children();
@@ -62,7 +58,7 @@ fn main_with_status() -> u8 {
     if let Some(hint) = error.advice() {
         messages::write_line(&format!("hint: {hint}"));
     }
-    1
+    ExitCode::FAILURE
 }
 
 /// Does everything; returns only on failure.
@@ -105,10 +101,10 @@ fn serve(line: &Line, words: &[OsString], config: &Config, log: &mut Log) -> Res
         Level::Debug,
         &format!("executing {} {}", runtime.display(), shown.join(" ")),
     );
-    let error = Command::new(&runtime).args(words).exec();
-    let runtime = runtime.display();
-    let cause = cause::text(&error);
-    Err(refused(format!("could not exec '{runtime}': {cause}")))
+    libnvc::execute(runtime.as_os_str(), words, None).map_err(|error| {
+        let (runtime, cause) = (runtime.display(), cause::text(&error));
+        refused(format!("could not execute '{runtime}': {cause}"))
+    })
 }
 
 /// Loads the configuration, with the mode implied by the program's own name.
