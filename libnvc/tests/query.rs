@@ -201,13 +201,14 @@ fn old_names_and_no_mig() -> Outcome {
             "nvmlDeviceGetHandleByIndex_v2",
             "nvmlDeviceGetHandleByIndex",
         ),
-        ("nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v3"),
     ];
     let mut arguments: Vec<_> = others
         .iter()
         .map(|(name, other)| format!("-D{name}={other}"))
         .collect();
+    // Only a newer form of the PCI address is left.
     for name in [
+        "PciInfo",
         "MigMode",
         "MaxMigDeviceCount",
         "MigDeviceHandleByIndex",

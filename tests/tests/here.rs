@@ -45,6 +45,11 @@ fn main() -> ExitCode {
         &[Root, Program("runc")],
         || an_id_mapped_root("runc"),
     ));
+    tests.push(test(
+        "a_forbidden_gpu_does_not_exist_runc",
+        &[Root, Program("runc")],
+        a_forbidden_gpu_does_not_exist,
+    ));
     harness::main(tests)
 }
 
@@ -69,6 +74,7 @@ impl Bundle {
         files::copy_program(&target.join("examples/hook"), &program).unwrap();
         let hook = json!({ "path": program, "args": arguments, "env": ["PATH=/usr/bin"] });
         let mount = |place: &str, kind: &str, source: &str, options: &[&str]| json!({ "destination": place, "type": kind, "source": source, "options": options });
+        let gpus = json!({ "allow": true, "type": "c", "major": 195, "access": "rw" });
         let config = json!({
             "ociVersion": "1.0.2",
             "process": {
@@ -86,7 +92,11 @@ impl Bundle {
                 mount("/dev", "tmpfs", "tmpfs", &["nosuid", "mode=755", "size=65536k"]),
             ],
             "hooks": { "createContainer": [hook] },
-            "linux": { "namespaces": [{ "type": "mount" }] },
+            // NVML hides GPUs that the cgroup forbids; containers of real drivers have this rule.
+            "linux": {
+                "namespaces": [{ "type": "mount" }],
+                "resources": { "devices": [{ "allow": false, "access": "rwm" }, gpus] },
+            },
             // crun sends the output of hooks to /dev/null.
             "annotations": { "run.oci.hooks.stderr": scratch.join("stderr") },
         });
@@ -235,6 +245,16 @@ fn nothing_shows_on_the_host(runtime: &str) {
     let before = mounts::of("self").unwrap();
     check(&bundle, &bundle.run(runtime));
     assert_eq!(mounts::of("self").unwrap(), before);
+}
+
+/// NVML hides what the cgroup forbids, so the hook has no GPU to give.
+fn a_forbidden_gpu_does_not_exist() {
+    let mut bundle = Bundle::new(&[]);
+    bundle.config["linux"]["resources"] =
+        json!({ "devices": [{ "allow": false, "access": "rwm" }] });
+    let outcome = bundle.run("runc");
+    let gave = |node: &str| outcome.stdout.contains(&format!("{node}\n"));
+    assert!(!gave("nvidia0") && !gave("nvidia1"), "{outcome:#?}");
 }
 
 fn a_failure_undoes_everything(runtime: &str) {

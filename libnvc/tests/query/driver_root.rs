@@ -40,7 +40,7 @@ mig gpu=1 slot=2 gi=9 ci=0 uuid=MIG-2 name=NVIDIA A100
 ";
 
 impl Root {
-    /// Creates a root. Words with `=` are additional lines of the profile (`shared/nvc-testkit/c/nvml.c` has the grammar),
+    /// Creates a root. Words with `=` are additional lines of the profile (`shared/nvc-testkit/c/nvml/state.c` has the grammar),
     /// others macros of `query/process.c`.
     pub(crate) fn new(words: &[&str]) -> Self {
         let (lines, macros): (Vec<&str>, Vec<&str>) =

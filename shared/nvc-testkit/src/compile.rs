@@ -13,6 +13,10 @@ use std::{fs, io};
 pub enum Source {
     /// The fake libnvidia-ml.so.1.
     Nvml,
+    /// Uses NVML as a device plugin does, and knows only its documentation.
+    NvmlCaller,
+    /// Calls the functions of NVML that it is told to.
+    NvmlAsk,
     /// The fake libcuda.so.1, for programs that call it rather than only mount it.
     Cuda,
     /// The fake nvidia-smi.
@@ -34,7 +38,16 @@ pub enum Source {
 impl Source {
     fn text(self) -> &'static str {
         match self {
-            Self::Nvml => include_str!("../c/nvml.c"),
+            Self::Nvml => concat!(
+                include_str!("../c/nvml/state.c"),
+                include_str!("../c/nvml/gpus.c"),
+                include_str!("../c/nvml/instances.c"),
+                include_str!("../c/nvml/events.c"),
+                include_str!("../c/nvml/links.c"),
+                include_str!("../c/nvml/readings.c"),
+            ),
+            Self::NvmlCaller => include_str!("../c/nvml-caller.c"),
+            Self::NvmlAsk => include_str!("../c/nvml-ask.c"),
             Self::Cuda => include_str!("../c/cuda.c"),
             Self::NvidiaSmi => include_str!("../c/nvidia-smi.c"),
             Self::Failure => include_str!("../c/failure.c"),
@@ -51,7 +64,9 @@ impl Source {
             Self::Nvml => &["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
             Self::Cuda => &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"],
             // glibc before 2.34 has dlopen in a separate library.
-            Self::NvidiaSmi | Self::Baseline => &["-Wl,--as-needed", "-ldl"],
+            Self::NvidiaSmi | Self::Baseline | Self::NvmlCaller => &["-Wl,--as-needed", "-ldl"],
+            // NVML must use its open().
+            Self::NvmlAsk => &["-rdynamic", "-Wl,--as-needed", "-ldl"],
             Self::Failure => &["-static"],
             Self::DeviceProbe => &["-pthread"],
             Self::WithPid | Self::IdMap | Self::Trace => &[],

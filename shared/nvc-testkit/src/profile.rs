@@ -1,6 +1,6 @@
 //! Describes a simulated driver: its version, GPUs, MIG devices, and the faults of its NVML.
 //!
-//! The fake libnvidia-ml.so.1 reads the text form at run time (`c/nvml.c` has the grammar); users write it for
+//! The fake libnvidia-ml.so.1 reads the text form at run time (`c/nvml/state.c` has the grammar); users write it for
 //! `nvc-simdriver build --profile FILE`. [`hardware`] has the statements that NVML skips.
 
 pub mod hardware;
@@ -21,6 +21,8 @@ pub struct Profile {
     pub gpus: Vec<Gpu>,
     /// MIG devices of all GPUs.
     pub mig_devices: Vec<MigDevice>,
+    /// NVLinks.
+    pub links: Vec<Link>,
     /// Faults of NVML.
     pub faults: Vec<Fault>,
     /// What the machine has beside the GPUs.
@@ -74,6 +76,17 @@ pub struct MigDevice {
     pub name: String,
 }
 
+/// An NVLink of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Index of the GPU in NVML's order.
+    pub gpu: usize,
+    /// Number of the link.
+    pub number: u32,
+    /// The GPU at its other end; None for a switch.
+    pub to: Option<usize>,
+}
+
 /// A fault of an NVML entry point; the symbol `load` stands for loading the library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -94,6 +107,10 @@ pub enum Fault {
     Garbage(String),
     /// It is missing from the library.
     Missing(String),
+    /// This GPU has fallen off the bus.
+    Lost(usize),
+    /// This GPU falls off the bus as soon as there is a handle to it.
+    LostLater(usize),
 }
 
 impl Default for Profile {
@@ -136,6 +153,7 @@ impl Default for Profile {
                 mig(0, 1, "MIG-7c5f2b9e-1d84-5a06-9b3c-e2f4a6d81030", "3g.40gb"),
                 mig(1, 2, "MIG-0f8d6a3b-5e27-5c91-8a4d-b1c3d5e79f32", "2g.20gb"),
             ],
+            links: Vec::new(),
             faults: Vec::new(),
             hardware: Hardware::default(),
         }
@@ -280,6 +298,8 @@ impl Profile {
             self.gpus.push(parse_gpu(words)?);
         } else if let Some(words) = line.strip_prefix("mig ") {
             self.mig_devices.push(parse_mig(words)?);
+        } else if let Some(words) = line.strip_prefix("nvlink ") {
+            self.links.push(parse_link(words)?);
         } else if self.hardware.statement(line).is_none() {
             let (key, value) = line.split_once('=')?;
             match key {
@@ -337,6 +357,17 @@ fn parse_mig(words: &str) -> Option<MigDevice> {
     })
 }
 
+fn parse_link(words: &str) -> Option<Link> {
+    Some(Link {
+        gpu: word(words, "gpu")?.parse().ok()?,
+        number: word(words, "link")?.parse().ok()?,
+        to: match word(words, "to")? {
+            "switch" => None,
+            gpu => Some(gpu.parse().ok()?),
+        },
+    })
+}
+
 fn parse_fault(kind: &str, value: &str) -> Option<Fault> {
     Some(match kind {
         "fail" => {
@@ -354,6 +385,8 @@ fn parse_fault(kind: &str, value: &str) -> Option<Fault> {
         "hang-at" => Fault::HangAt(value.into()),
         "garbage" => Fault::Garbage(value.into()),
         "missing" => Fault::Missing(value.into()),
+        "lost" => Fault::Lost(value.parse().ok()?),
+        "lost-later" => Fault::LostLater(value.parse().ok()?),
         _ => return None,
     })
 }
@@ -382,6 +415,13 @@ impl fmt::Display for Profile {
             write!(f, "gi={} ci={} ", mig.gpu_instance, mig.compute_instance)?;
             writeln!(f, "uuid={} name={}", mig.uuid, mig.name)?;
         }
+        for Link { gpu, number, to } in &self.links {
+            write!(f, "nvlink gpu={gpu} link={number} ")?;
+            match to {
+                Some(to) => writeln!(f, "to={to}")?,
+                None => writeln!(f, "to=switch")?,
+            }
+        }
         self.hardware.fmt(f)?;
         for fault in &self.faults {
             match fault {
@@ -393,6 +433,8 @@ impl fmt::Display for Profile {
                 Fault::HangAt(symbol) => writeln!(f, "hang-at={symbol}")?,
                 Fault::Garbage(symbol) => writeln!(f, "garbage={symbol}")?,
                 Fault::Missing(symbol) => writeln!(f, "missing={symbol}")?,
+                Fault::Lost(gpu) => writeln!(f, "lost={gpu}")?,
+                Fault::LostLater(gpu) => writeln!(f, "lost-later={gpu}")?,
             }
         }
         Ok(())
@@ -411,13 +453,22 @@ mod tests {
             code: 15,
             gpu,
         };
-        let profile = Profile::default()
+        let mut profile = Profile::default()
             .fault(fail(None))
             .fault(fail(Some(1)))
             .fault(Fault::CrashAt("load".into()))
             .fault(Fault::HangAt("nvmlInit_v2".into()))
             .fault(Fault::Garbage("nvmlDeviceGetUUID".into()))
-            .fault(Fault::Missing("nvmlDeviceGetMigMode".into()));
+            .fault(Fault::Missing("nvmlDeviceGetMigMode".into()))
+            .fault(Fault::Lost(0))
+            .fault(Fault::LostLater(1));
+        profile.links = [Some(1), None]
+            .map(|to| Link {
+                gpu: 0,
+                number: 2,
+                to,
+            })
+            .to_vec();
         for profile in [
             profile,
             Profile::orin_pair(),
