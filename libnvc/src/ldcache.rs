@@ -1,7 +1,7 @@
 //! Reads and updates the dynamic loader's cache: its format, its order, ldconfig's configuration.
 //!
 //! Discovery reads the caches of the host and of the image; apply writes the image's. Everything is pure except
-//! [`configured`] and [`judge`], which read a root.
+//! [`configured`], [`search_path`] and [`judge`], which read a root.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub(crate) mod listing;
 pub(crate) mod merge;
 pub(crate) mod musl;
 pub(crate) mod order;
+pub(crate) mod search_path;
 pub(crate) mod write;
 
 /// Directories that ldconfig may search by default; the distribution decides which.
@@ -30,12 +31,16 @@ pub(crate) const FOR_FEATURES_BEFORE: [&str; 7] = [
 
 /// Returns all directories that ldconfig searches by default: [`BUILT_IN`], and Debian's for this architecture.
 pub(crate) fn built_in() -> impl Iterator<Item = std::path::PathBuf> {
-    let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
-    let debian = ["/lib", "/usr/lib"].map(|path| std::path::Path::new(path).join(&triplet));
+    let debian = ["/lib", "/usr/lib"].map(|path| std::path::Path::new(path).join(triplet()));
     BUILT_IN
         .map(std::path::PathBuf::from)
         .into_iter()
         .chain(debian)
+}
+
+/// Returns the name of Debian's directories for this architecture.
+pub(crate) fn triplet() -> String {
+    format!("{}-linux-gnu", std::env::consts::ARCH)
 }
 
 #[cfg(test)]

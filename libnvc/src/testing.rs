@@ -96,12 +96,13 @@ pub fn rewritten_ldcache(
     let searched = [SearchedDirectory {
         path: directory.to_vec(),
         found: found.collect(),
+        rank: 0,
     }];
     let routes = merge::routes(&listing.directories().ok()?, &searched, |base| {
         if is_searched(base) {
             Fate::Search(0)
         } else {
-            Fate::Keep
+            Fate::Keep(usize::MAX)
         }
     });
     let lines = merge::update(&listing, &routes, &searched);
@@ -263,7 +264,7 @@ pub type ConfLine = (PathBuf, Option<Vec<u8>>);
 
 /// Parses the lines of an ld.so.conf.
 pub fn ld_so_conf(text: &[u8]) -> Vec<ConfLine> {
-    let lines = conf::parse(text).into_iter();
+    let lines = conf::parse(text, std::path::Path::new("/etc")).into_iter();
     lines
         .map(|line| match line {
             conf::Line::Directory(path) => (path, None),

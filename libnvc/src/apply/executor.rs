@@ -16,7 +16,7 @@ use crate::apply::cgroup;
 use crate::apply::entrance::{become_owner, enter, own_descriptors};
 use crate::apply::journal::{Journal, Mark};
 use crate::apply::ldconfig::builtin;
-use crate::apply::ldconfig::{Bounds, PreparedLdconfig, RunningLdconfig, Snapshot};
+use crate::apply::ldconfig::{Bounds, Folders, PreparedLdconfig, RunningLdconfig, Snapshot};
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::by_name;
 use crate::apply::mount::legacy;
@@ -33,6 +33,7 @@ use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
 use crate::inroot::{self, Image};
+use crate::ldcache::judge::Loader;
 use crate::path::ContainerPath;
 use crate::plan::Need;
 use crate::sys::mount::{self, MountAttributes};
@@ -135,7 +136,21 @@ fn all_steps(
     }
     // A builtin update cannot replace a mount point: rename(2) refuses in the namespace of the mount.
     let other_namespace = matches!(work.cache, Some(CacheUpdate::Run(..)));
-    let update = start_update(work.cache, &tree, container, descriptors, journal)?;
+    let warnings = &mut attempts.skipped.reasons;
+    let update = match work.cache {
+        None => Update::None,
+        Some(update) => {
+            let folders = place_folders(
+                &update,
+                &mut tree,
+                container,
+                descriptors,
+                journal,
+                warnings,
+            );
+            start_update(update, folders, &tree, container, descriptors, journal)?
+        }
+    };
     let before_update = attempts.mounted.len();
     for task in work.after_cache {
         attempts.make(task, &mut tree, journal)?;
@@ -296,23 +311,32 @@ fn finish_update(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     match update {
+        Update::None => Ok(()),
         Update::Started(ldconfig) => ldconfig.map_or(Ok(()), RunningLdconfig::finish),
-        Update::Pending(Some(CacheUpdate::Builtin(loader, news))) => {
+        Update::Pending(CacheUpdate::Builtin(loader, news), folders) => {
             log_update(container);
             let image = Image {
                 root: &tree.root,
                 descriptors: descriptors.as_fd(),
             };
             let layout = &container.image.layout;
-            builtin::update(image, &tree.authority, loader, layout, &news, journal)
+            builtin::update(
+                image,
+                &tree.authority,
+                loader,
+                layout,
+                &news,
+                &folders,
+                journal,
+            )
         }
-        Update::Pending(Some(CacheUpdate::Run(ldconfig, directories))) => {
-            let snapshot = take_snapshot(tree, descriptors, directories)?;
+        Update::Pending(CacheUpdate::Run(ldconfig, directories, folders), _) => {
+            let all = [directories, folders].concat();
+            let snapshot = take_snapshot(tree, descriptors, &all)?;
             let ldconfig =
                 start_ldconfig(&ldconfig, snapshot, tree, container, descriptors, journal)?;
             ldconfig.map_or(Ok(()), RunningLdconfig::finish)
         }
-        Update::Pending(None) => Ok(()),
     }
 }
 
@@ -331,26 +355,61 @@ impl Marks {
 
 /// State of the loader cache's update, which may run in parallel with the last steps.
 enum Update<'a> {
+    /// There is none.
+    None,
     /// ldconfig has been started; None if the image has none.
     Started(Option<RunningLdconfig>),
-    /// The update, if any, runs after the last steps.
-    Pending(Option<CacheUpdate<'a>>),
+    /// The update runs after the last steps.
+    Pending(CacheUpdate<'a>, Folders),
+}
+
+/// Finds the places of a hook's folders, if the update writes a cache.
+fn place_folders(
+    update: &CacheUpdate<'_>,
+    tree: &mut Tree<'_>,
+    container: &Container,
+    descriptors: &OwnedFd,
+    journal: &mut Journal<'_>,
+    warnings: &mut Vec<Error>,
+) -> Folders {
+    let (directories, folders) = match update {
+        CacheUpdate::Run(_, directories, folders) => (*directories, *folders),
+        CacheUpdate::Builtin(Loader::Glibc(_), news) => (news.directories, news.folders),
+        CacheUpdate::Builtin(_, news) => return Folders::unplaced(news.folders),
+    };
+    if folders.is_empty() {
+        return Folders::default();
+    }
+    let layout = &container.image.layout;
+    Folders::place(
+        folders,
+        directories,
+        layout,
+        tree,
+        descriptors,
+        journal,
+        warnings,
+    )
 }
 
 /// Starts ldconfig if everything that it may change can be restored, because any remaining step can fail.
 fn start_update<'a>(
-    update: Option<CacheUpdate<'a>>,
+    mut update: CacheUpdate<'a>,
+    folders: Folders,
     tree: &Tree<'_>,
     container: &Container,
     descriptors: &OwnedFd,
     journal: &mut Journal<'_>,
 ) -> Result<Update<'a>> {
-    let Some(CacheUpdate::Run(ldconfig, directories)) = &update else {
-        return Ok(Update::Pending(update));
+    let CacheUpdate::Run(ldconfig, directories, of_hook) = &mut update else {
+        return Ok(Update::Pending(update, folders));
     };
-    let snapshot = take_snapshot(tree, descriptors, directories)?;
+    if !of_hook.is_empty() {
+        ldconfig.search(&folders)?;
+    }
+    let snapshot = take_snapshot(tree, descriptors, &[*directories, *of_hook].concat())?;
     if !snapshot.is_complete() {
-        return Ok(Update::Pending(update));
+        return Ok(Update::Pending(update, folders));
     }
     start_ldconfig(ldconfig, snapshot, tree, container, descriptors, journal).map(Update::Started)
 }

@@ -61,7 +61,7 @@ pub(super) fn expand(
         }));
     }
     for step in &mut steps {
-        if let Action::UpdateLdCache { directories } = &mut step.action {
+        if let Action::UpdateLdCache { directories, .. } = &mut step.action {
             directories.retain(|directory| !expansion.searched_first.contains(directory));
             directories.splice(0..0, expansion.searched_first.iter().cloned());
         }
@@ -138,14 +138,22 @@ impl Expansion<'_> {
 
     fn library_path(&self, libraries: &LibraryPath) -> Action {
         let layout = &self.image.layout;
-        let mut directories = if libraries.after_hooks && !self.has_compat {
-            self.look.configured()
-        } else {
-            Vec::new()
-        };
         let places = libraries.directories.iter();
-        directories.extend(places.map(|place| place.in_image(layout)));
-        Action::UpdateLdCache { directories }
+        let places = places.map(|place| place.in_image(layout)).collect();
+        if !libraries.after_hooks {
+            return Action::UpdateLdCache {
+                directories: places,
+                folders: Vec::new(),
+            };
+        }
+        Action::UpdateLdCache {
+            directories: if self.has_compat {
+                Vec::new()
+            } else {
+                self.look.configured()
+            },
+            folders: places,
+        }
     }
 
     fn driver_proc(&mut self, shown: &DriverProc) -> Vec<Action> {

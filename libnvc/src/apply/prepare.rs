@@ -51,8 +51,8 @@ pub(super) struct PreparedPlan<'a> {
 
 /// The way to update the container's loader.
 pub(super) enum CacheUpdate<'a> {
-    /// By ldconfig, for these directories.
-    Run(PreparedLdconfig, &'a [ContainerPath]),
+    /// By ldconfig, for the directories of its command line, and for the folders of a hook.
+    Run(PreparedLdconfig, &'a [ContainerPath], &'a [ContainerPath]),
     /// In this process.
     Builtin(&'a Loader, News<'a>),
 }
@@ -179,8 +179,11 @@ impl<'a> Preparation<'a, '_> {
                     devices.push((step.intent, *number));
                     continue;
                 }
-                Action::UpdateLdCache { directories } => {
-                    work.cache = Some(self.cache_update(directories, ahead)?);
+                Action::UpdateLdCache {
+                    directories,
+                    folders,
+                } => {
+                    work.cache = Some(self.cache_update(directories, folders, ahead)?);
                     continue;
                 }
                 _ => self.add(step, &mut sources, requests, &mut work)?,
@@ -307,21 +310,24 @@ impl<'a> Preparation<'a, '_> {
     fn cache_update(
         &self,
         directories: &'a [ContainerPath],
+        folders: &'a [ContainerPath],
         ahead: &mut Ahead,
     ) -> Result<CacheUpdate<'a>> {
         let ldconfig = &self.container.image.ldconfig;
         if let (Ldconfig::Builtin, Some(loader)) = (ldconfig, &self.container.loader) {
-            let mounted = Look::new(self.container, self.root).mounted_in(directories);
+            let searched = [directories, folders].concat();
+            let mounted = Look::new(self.container, self.root).mounted_in(&searched);
             let placed = self.options.placed.iter().cloned().chain(mounted);
             let news = News {
                 directories,
+                folders,
                 placed: placed.chain(placed_by(self.steps)).collect(),
             };
             return Ok(CacheUpdate::Builtin(loader, news));
         }
         let program = ahead.take_ldconfig(ldconfig)?;
         let prepared = PreparedLdconfig::with(program, directories, self.options.no_pivot)?;
-        Ok(CacheUpdate::Run(prepared, directories))
+        Ok(CacheUpdate::Run(prepared, directories, folders))
     }
 }
 

@@ -30,7 +30,7 @@ const MAX_NAMES: u32 = 1 << 12;
 
 /// A file to write in a directory.
 pub(super) struct NewFile<'a> {
-    pub(super) name: &'static str,
+    pub(super) name: &'a str,
     pub(super) content: &'a [u8],
     /// Permission bits.
     pub(super) mode: u32,

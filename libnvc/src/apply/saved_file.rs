@@ -28,7 +28,7 @@ pub(super) struct SavedFile {
     parent: OwnedFd,
     /// The privileges for changing the parent.
     reach: Reach,
-    name: &'static str,
+    name: String,
     was: Was,
     /// The file with ldconfig's name for a new file.
     temporary: Was,
@@ -50,7 +50,7 @@ impl SavedFile {
     pub(super) fn take(
         parent: OwnedFd,
         reach: Reach,
-        name: &'static str,
+        name: &str,
         descriptors: BorrowedFd<'_>,
     ) -> Result<Self, Errno> {
         let was = Was::at(&parent, name, descriptors)?;
@@ -58,7 +58,7 @@ impl SavedFile {
         Ok(Self {
             parent,
             reach,
-            name,
+            name: name.to_owned(),
             was,
             temporary,
         })
@@ -75,8 +75,8 @@ impl SavedFile {
     }
 
     /// Returns the name.
-    pub(super) fn name(&self) -> &'static str {
-        self.name
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns the file of that name, open for reading, if it is one.
@@ -106,8 +106,8 @@ impl SavedFile {
     /// Returns the name of a file that is too large to restore, if there is one.
     pub(super) fn too_large(&self) -> Option<String> {
         match (&self.was, &self.temporary) {
-            (Was::TooLarge(_), _) => Some(self.name.to_owned()),
-            (_, Was::TooLarge(_)) => Some(temporary(self.name)),
+            (Was::TooLarge(_), _) => Some(self.name.clone()),
+            (_, Was::TooLarge(_)) => Some(temporary(&self.name)),
             _ => None,
         }
     }
@@ -127,7 +127,7 @@ impl SavedFile {
         match self.temporary {
             Was::File(_) => self
                 .reach
-                .act(|| remove(&self.parent, &temporary(self.name))),
+                .act(|| remove(&self.parent, &temporary(&self.name))),
             _ => Ok(()),
         }
     }
@@ -142,7 +142,7 @@ impl SavedFile {
     }
 
     fn put_back_both(&self) -> Result<(), Errno> {
-        let temporary = temporary(self.name);
+        let temporary = temporary(&self.name);
         if !self.is_obstructed(&temporary)? {
             remove(&self.parent, &temporary)?; // ldconfig may have left it
         }
@@ -154,10 +154,10 @@ impl SavedFile {
     }
 
     fn put_back_name(&self, temporary: &str) -> Result<(), Errno> {
-        let now = look(&self.parent, self.name)?;
+        let now = look(&self.parent, &self.name)?;
         match &self.was {
             Was::Missing => match now {
-                Some(stat) if kind(&stat) == SFlag::S_IFREG => remove(&self.parent, self.name),
+                Some(stat) if kind(&stat) == SFlag::S_IFREG => remove(&self.parent, &self.name),
                 _ => Ok(()),
             },
             Was::File(file) => {
@@ -170,7 +170,7 @@ impl SavedFile {
                 self.rename(temporary).and(like)
             }
             Was::Link(target) => {
-                if readlinkat(&self.parent, self.name).as_ref() == Ok(target) {
+                if readlinkat(&self.parent, self.name.as_str()).as_ref() == Ok(target) {
                     return Ok(());
                 }
                 symlinkat(target.as_os_str(), &self.parent, temporary)?;
@@ -225,7 +225,7 @@ impl SavedFile {
     }
 
     fn rename(&self, temporary: &str) -> Result<(), Errno> {
-        renameat(&self.parent, temporary, &self.parent, self.name)
+        renameat(&self.parent, temporary, &self.parent, self.name.as_str())
     }
 }
 

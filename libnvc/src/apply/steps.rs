@@ -65,7 +65,12 @@ pub(super) enum Action {
     /// Let the container's cgroup open a character device for reading and writing.
     AllowDevice { number: DeviceNumber },
     /// Make the container's dynamic loader find libraries.
-    UpdateLdCache { directories: Vec<ContainerPath> },
+    UpdateLdCache {
+        /// Searched before all others.
+        directories: Vec<ContainerPath>,
+        /// Searched where the image's configuration or loader has them; others are added to the configuration.
+        folders: Vec<ContainerPath>,
+    },
 }
 
 /// A file of a new tmpfs.

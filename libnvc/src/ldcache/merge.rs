@@ -1,7 +1,8 @@
 //! Updates the entries of a loader cache as ldconfig would after searching some directories again.
 //!
-//! Among libraries of one name, those directories come first, in their order, under the names that ldconfig's command
-//! line uses. All others keep their order, since ld.so.conf has not changed.
+//! Among libraries of one name, the directories of ldconfig's command line come first, in their order, under the names
+//! that the command line uses. All others keep their order, since what ld.so.conf says about them has not changed; the
+//! new libraries of one that ld.so.conf names go between them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,13 +10,15 @@ use super::contents::CacheLine;
 use super::listing::{Directory, Listing};
 use super::order;
 
-/// A directory of ldconfig's command line.
+/// A directory that is searched again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SearchedDirectory {
     /// Its name in the cache.
     pub(crate) path: Vec<u8>,
     /// Libraries found in it that the cache may lack.
     pub(crate) found: Vec<FoundLibrary>,
+    /// Its position among the directories that ldconfig searches.
+    pub(crate) rank: usize,
 }
 
 /// A library.
@@ -43,7 +46,8 @@ impl FoundLibrary {
 /// What happens to a directory's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    Keep,
+    /// Kept: the directory has this position.
+    Keep(usize),
     /// Removed: ldconfig would not search it.
     Drop,
     /// Replaced: it is the searched directory with this index.
@@ -72,7 +76,7 @@ pub(crate) fn routes<'a>(
                 let below = from.path.get(from.base.len()..).unwrap_or_default();
                 [&searched.path, below].concat()
             }),
-            Fate::Keep | Fate::Drop => None,
+            Fate::Keep(_) | Fate::Drop => None,
         };
         Route {
             from,
@@ -101,16 +105,11 @@ pub(crate) fn update<'a>(
     for equals in old.chunk_by_mut(|one, other| order::entries(&one.line, &other.line).is_eq()) {
         equals.sort_by_key(|ranked| ranked.rank);
     }
-    let mut new: Vec<_> = searched
-        .iter()
-        .enumerate()
-        .flat_map(|(rank, searched)| {
-            searched
-                .found
-                .iter()
-                .map(move |found| added(searched, found, rank))
-        })
-        .collect();
+    let new = searched.iter().flat_map(|searched| {
+        let found = searched.found.iter();
+        found.map(move |found| added(searched, found))
+    });
+    let mut new: Vec<_> = new.collect();
     new.sort_by(compare);
 
     let mut lines = Vec::with_capacity(old.len() + new.len());
@@ -130,11 +129,8 @@ fn compare(one: &RankedLine<'_>, other: &RankedLine<'_>) -> std::cmp::Ordering {
     order::entries(&one.line, &other.line).then_with(|| one.rank.cmp(&other.rank))
 }
 
-fn added<'a>(
-    searched: &'a SearchedDirectory,
-    found: &'a FoundLibrary,
-    rank: usize,
-) -> RankedLine<'a> {
+fn added<'a>(searched: &'a SearchedDirectory, found: &'a FoundLibrary) -> RankedLine<'a> {
+    let rank = searched.rank;
     let line = CacheLine {
         flags: found.flags,
         kernel: 0,
@@ -155,7 +151,8 @@ fn rerouted<'a>(
     let names =
         |searched: &'a SearchedDirectory| searched.found.iter().map(FoundLibrary::soname).collect();
     let found: Vec<HashSet<&[u8]>> = searched.iter().map(names).collect();
-    let is_found = |rank: usize, key| found.get(rank).is_some_and(|found| found.contains(key));
+    let is_found = |number: usize, key| found.get(number).is_some_and(|found| found.contains(key));
+    let rank_of = |number: usize| searched.get(number).map_or(usize::MAX, |of| of.rank);
     // The image chooses how many entries there are, and in which order.
     let of_directory: HashMap<&[u8], &Route<'a>> = routes
         .iter()
@@ -168,17 +165,14 @@ fn rerouted<'a>(
         let route = route.or_else(|| of_directory.get(line.directory).copied())?;
         last = Some(route);
         match route.fate {
-            Fate::Keep => Some(RankedLine {
-                line,
-                rank: usize::MAX,
-            }),
+            Fate::Keep(rank) => Some(RankedLine { line, rank }),
             Fate::Drop => None,
-            Fate::Search(rank) if route.from.is_base() && is_found(rank, line.key) => None,
-            Fate::Search(rank) => {
+            Fate::Search(number) if route.from.is_base() && is_found(number, line.key) => None,
+            Fate::Search(number) => {
                 let directory = &route.to;
                 Some(RankedLine {
                     line: CacheLine { directory, ..line },
-                    rank,
+                    rank: rank_of(number),
                 })
             }
         }

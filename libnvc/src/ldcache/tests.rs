@@ -167,6 +167,7 @@ fn searched_directories_come_first_under_their_names() {
             .iter()
             .map(|(soname, flags)| FoundLibrary::new(soname.as_bytes(), *flags))
             .collect(),
+        rank: usize::from(path != "/compat"),
     };
     let searched = [
         directory("/compat", &[("libb.so.1", 0x303)]),
@@ -185,7 +186,7 @@ fn searched_directories_come_first_under_their_names() {
         |base| match base {
             b"/lib/x" => Fate::Search(1),
             b"/gone" => Fate::Drop,
-            _ => Fate::Keep,
+            _ => Fate::Keep(usize::MAX),
         },
     );
     let updated = merge::update(&listing, &routes, &searched);
@@ -236,7 +237,7 @@ proptest! {
         prop_assert_eq!(&listing.lines, &lines);
         // Without a searched directory nothing changes.
         let directories = listing.directories().unwrap();
-        let routes = merge::routes(&directories, &[], |_| Fate::Keep);
+        let routes = merge::routes(&directories, &[], |_| Fate::Keep(usize::MAX));
         prop_assert_eq!(merge::update(&listing, &routes, &[]), lines);
     }
 
@@ -259,11 +260,12 @@ proptest! {
         let searched = [SearchedDirectory {
             path: b"/new".to_vec(),
             found: found.iter().map(|soname| FoundLibrary::new(soname.as_bytes(), 0x303)).collect(),
+            rank: 0,
         }];
         let directories = listing.directories().unwrap();
         let routes = merge::routes(&directories, &searched, |base| match base {
             b"/usr/lib" => Fate::Search(0),
-            _ => Fate::Keep,
+            _ => Fate::Keep(usize::MAX),
         });
         let updated = merge::update(&listing, &routes, &searched);
         prop_assert!(updated.is_sorted_by(|one, other| order::entries(one, other).is_le()));
@@ -293,6 +295,7 @@ proptest! {
             let searched = [SearchedDirectory {
                 path: b"/new".to_vec(),
                 found: vec![FoundLibrary::new(b"libz.so", 3)],
+                rank: 0,
             }];
             let directories = listing.directories().unwrap();
             let routes = merge::routes(&directories, &searched, |_| Fate::Search(0));

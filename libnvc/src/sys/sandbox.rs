@@ -20,6 +20,9 @@ mod volumes;
 
 pub(crate) use child::{SandboxFailure, Step};
 
+/// A file that the program alone sees, if the root has a directory /dev.
+pub(crate) const CONFIGURATION: &CStr = c"/dev/ld.so.conf";
+
 /// Input of the child. All descriptors are above 2, so that setting up the standard streams overwrites none.
 #[derive(Debug)]
 pub(crate) struct Sandbox<'a> {
@@ -37,6 +40,8 @@ pub(crate) struct Sandbox<'a> {
     pub(crate) report: BorrowedFd<'a>,
     /// The calling thread's `/proc/PID/task/TID/stat`, by which the child notices that the caller has died.
     pub(crate) caller: BorrowedFd<'a>,
+    /// Content of the file [`CONFIGURATION`], if the program gets one.
+    pub(crate) configuration: Option<&'a [u8]>,
     /// Filter of the system calls it may make.
     pub(crate) filter: &'a [Instruction],
     /// Leave the old root by pivot_root(2) instead of only covering it.

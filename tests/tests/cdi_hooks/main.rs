@@ -4,6 +4,7 @@
 
 mod bounded;
 mod faults;
+mod folders;
 mod hostile;
 mod replaced;
 mod runtimes;
@@ -32,6 +33,27 @@ const TESTS: &[(&str, fn())] = &[
     ),
     ("files_replaced_by_links", replaced::by_several_links),
     ("a_replaced_file", replaced::by_a_file),
+    (
+        "known_folders_keep_their_place",
+        folders::known_ones_keep_their_place,
+    ),
+    ("a_right_cache_stays", folders::a_right_cache_stays),
+    (
+        "other_folders_survive_the_next_ldconfig",
+        folders::others_survive_the_next_ldconfig,
+    ),
+    (
+        "the_configuration_includes_folders",
+        folders::the_configuration_includes_them,
+    ),
+    (
+        "volumes_get_no_configuration",
+        folders::volumes_get_no_configuration,
+    ),
+    (
+        "a_failure_undoes_the_configuration",
+        folders::a_failure_undoes_the_configuration,
+    ),
 ];
 
 /// The same for tests with a runtime.
@@ -140,6 +162,7 @@ fn hooks() -> Vec<Vec<String>> {
     vec![
         one("create-symlinks", &links),
         one("update-ldcache", &folders),
+        one("update-ldcache", &["--folder=/usr/bin".into()]),
         one("create-soname-symlinks", &folders),
         one("enable-cuda-compat", &["--host-driver-version=1.0".into()]),
         one("disable-device-node-modification", &[]),

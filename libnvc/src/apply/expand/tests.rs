@@ -111,7 +111,8 @@ fn directories_of_newer_libraries_come_first() {
     assert_eq!(
         steps,
         [Action::UpdateLdCache {
-            directories: directories.map(ContainerPath::new).to_vec()
+            directories: directories.map(ContainerPath::new).to_vec(),
+            folders: Vec::new(),
         }]
     );
 }

@@ -5,7 +5,7 @@
 //! leave: links by SONAME in the directories of its command line, and a cache that is replaced as a whole.
 
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -14,6 +14,7 @@ use std::rc::Rc;
 use nix::errno::Errno;
 use nix::sys::stat::{FileStat, Mode, fstat};
 
+use super::folders::Folders;
 use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
 use crate::apply::opened::OpenDirectory;
@@ -28,12 +29,15 @@ use crate::ldcache::configured::Time;
 use crate::ldcache::judge::{self, Loader, SoundCache, Version};
 use crate::ldcache::library;
 use crate::ldcache::listing::Listing;
-use crate::ldcache::merge::{self, Fate, FoundLibrary, SearchedDirectory};
+use crate::ldcache::merge::{self, FoundLibrary, SearchedDirectory};
 use crate::path::ContainerPath;
 
 mod links;
 mod musl;
+mod places;
 mod search;
+
+use places::Places;
 
 /// Limit of libraries in a directory that is searched completely; discovery rejects an eighth of this.
 const MAX_LIBRARIES: usize = 1 << 12;
@@ -45,11 +49,13 @@ const MAX_NAMES: usize = 1 << 17;
 pub(in crate::apply) struct News<'a> {
     /// Directories of ldconfig's command line.
     pub(in crate::apply) directories: &'a [ContainerPath],
+    /// Folders of a hook.
+    pub(in crate::apply) folders: &'a [ContainerPath],
     /// Files and links put into the container.
     pub(in crate::apply) placed: Vec<ContainerPath>,
 }
 
-/// A directory of ldconfig's command line.
+/// A directory that is searched.
 pub(in crate::apply) struct Directory<'a> {
     path: &'a ContainerPath,
     fd: Rc<OpenDirectory>,
@@ -58,9 +64,11 @@ pub(in crate::apply) struct Directory<'a> {
     stat: FileStat,
     /// Names to examine.
     names: Vec<OsString>,
+    /// Its position among the directories of the command line.
+    rank: usize,
 }
 
-/// Creates the links and updates the image's cache, or musl's list.
+/// Creates the links and updates the image's cache, or musl's list. `folders` has the place of each folder.
 ///
 /// # Errors
 /// Kind [`ErrorKind::LdCache`]: a file cannot be read or written; the effects so far are in the journal.
@@ -70,6 +78,7 @@ pub(in crate::apply) fn update(
     loader: &Loader,
     layout: &Layout,
     news: &News<'_>,
+    folders: &Folders,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let known: HashSet<_> = match loader {
@@ -82,7 +91,18 @@ pub(in crate::apply) fn update(
     };
     let is_whole =
         |stat: &FileStat| matches!(loader, Loader::Glibc(_)) && !known.contains(&identity(stat));
-    let directories = directories(image.root, authority, news, is_whole)?;
+    let first = || news.directories.iter().chain(&folders.first);
+    let all = first().chain(&folders.known);
+    let directories = directories(image.root, authority, all, &news.placed, is_whole)?;
+    let places = Places {
+        image,
+        cache: match loader {
+            Loader::Glibc(cache) => cache.directories.as_slice(),
+            Loader::Musl | Loader::Plain => &[],
+        },
+        folders,
+        first: first().count(),
+    };
     let mut searched = Vec::with_capacity(directories.len());
     let mut linked = false;
     for directory in &directories {
@@ -93,9 +113,11 @@ pub(in crate::apply) fn update(
         let found = libraries
             .iter()
             .map(|library| FoundLibrary::new(&library.soname, library.flags));
+        let (rank, path) = places.of(directory);
         searched.push(SearchedDirectory {
-            path: directory.path.as_path().as_os_str().as_bytes().to_vec(),
+            path,
             found: found.collect(),
+            rank,
         });
     }
     match loader {
@@ -107,6 +129,7 @@ pub(in crate::apply) fn update(
             update_cache(
                 image,
                 authority,
+                &places,
                 cache,
                 &directories,
                 &searched,
@@ -114,7 +137,10 @@ pub(in crate::apply) fn update(
                 journal,
             )
         }
-        Loader::Musl => musl::update(image, authority, layout, news.directories, journal),
+        Loader::Musl => {
+            let all = [news.directories, news.folders].concat();
+            musl::update(image, authority, layout, &all, journal)
+        }
         Loader::Plain => {
             log::info!("not updating the ld.so.cache: the image has no /etc");
             Ok(())
@@ -126,11 +152,12 @@ pub(in crate::apply) fn update(
 fn directories<'a>(
     root: &RootDir,
     authority: &Authority,
-    news: &News<'a>,
+    paths: impl Iterator<Item = &'a ContainerPath>,
+    placed: &[ContainerPath],
     is_whole: impl Fn(&FileStat) -> bool,
 ) -> Result<Vec<Directory<'a>>> {
-    let mut opened: Vec<Directory<'a>> = Vec::with_capacity(news.directories.len());
-    for path in news.directories {
+    let mut opened: Vec<Directory<'a>> = Vec::new();
+    for (rank, path) in paths.enumerate() {
         let failed = |errno| failure("open failed", path.as_path(), errno);
         let fd = match root.resolve_directory(path.as_path()) {
             Ok(fd) => Rc::new(OpenDirectory::from(fd)),
@@ -152,13 +179,14 @@ fn directories<'a>(
                 fd,
                 stat,
                 names,
+                rank,
             });
         }
         if let Some(directory) = opened.get_mut(number) {
             let mut known: HashSet<OsString> = directory.names.iter().cloned().collect();
             let is_here =
                 |placed: &&ContainerPath| placed.as_path().parent() == Some(path.as_path());
-            let placed = news.placed.iter().filter(is_here);
+            let placed = placed.iter().filter(is_here);
             let placed = placed.map(|placed| placed.file_name().to_owned());
             directory
                 .names
@@ -187,6 +215,7 @@ fn names(fd: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
 fn update_cache(
     image: Image<'_>,
     authority: &Authority,
+    places: &Places<'_>,
     cache: &SoundCache,
     directories: &[Directory<'_>],
     searched: &[SearchedDirectory],
@@ -219,7 +248,7 @@ fn update_cache(
         .because(why)
     };
     let listing = Listing::parse(bytes).map_err(changed)?;
-    let fate = |base: &[u8]| fate(image.root, cache, directories, base);
+    let fate = |base: &[u8]| places.fate(directories, base);
     let routes = merge::routes(&listing.directories().map_err(changed)?, searched, fate);
     let lines = merge::update(&listing, &routes, searched);
     if lines == listing.lines && newest.is_some_and(|newest| !newest.is_after(file.modified)) {
@@ -264,29 +293,6 @@ fn replace(
         }
         .with_kind(ErrorKind::LdCache)
     })
-}
-
-/// Decides what happens to the entries of a directory that the cache lists.
-fn fate(root: &RootDir, cache: &SoundCache, directories: &[Directory<'_>], base: &[u8]) -> Fate {
-    let known = cache.directories.iter().find(|known| known.path == base);
-    let found = known.map(|known| known.identity).or_else(|| {
-        let path = Path::new(OsStr::from_bytes(base));
-        let fd = root.resolve_directory(path).ok()?;
-        inroot::stat(fd.as_fd()).ok().map(|stat| identity(&stat))
-    });
-    let same = |directory: &Directory<'_>| Some(identity(&directory.stat)) == found;
-    match (directories.iter().position(same), known) {
-        (Some(number), _) => Fate::Search(number),
-        (None, Some(known)) if !known.is_configured => {
-            // Like ldconfig: the directory came from the previous run's command line.
-            log::info!(
-                "leaving out {}, which no configuration names",
-                known.name().display()
-            );
-            Fate::Drop
-        }
-        (None, _) => Fate::Keep,
-    }
 }
 
 fn failure(operation: &str, path: &Path, errno: Errno) -> Error {

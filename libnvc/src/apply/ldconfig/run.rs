@@ -18,10 +18,11 @@ use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::{pipe2, read};
 
 use super::watch::Termination;
-use super::{explain, filter, program, watch};
+use super::{Folders, explain, filter, program, watch};
 use crate::container::Ldconfig;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
+use crate::ldcache::search_path;
 use crate::path::ContainerPath;
 use crate::sys::capabilities::shield;
 use crate::sys::descriptors::above_streams;
@@ -37,6 +38,8 @@ pub struct PreparedLdconfig {
     program: Program,
     /// The directories at the end of its command line.
     directories: Vec<CString>,
+    /// For a hook, which default directories the image has: Debian's, or those of all others.
+    multiarch: Option<bool>,
     filter: Vec<Instruction>,
     pivot: bool,
     deadline: Duration,
@@ -154,10 +157,20 @@ impl PreparedLdconfig {
         Ok(Self {
             program,
             directories: directories.collect::<Result<_>>()?,
+            multiarch: None,
             filter: filter::compile()?,
             pivot: !no_pivot,
             deadline: DEADLINE,
         })
+    }
+
+    /// Makes it search some directories after those of its command line, and the image's defaults, for a hook.
+    pub(in crate::apply) fn search(&mut self, folders: &Folders) -> Result<()> {
+        for folder in &folders.first {
+            self.directories.push(text(folder.as_path())?);
+        }
+        self.multiarch = Some(folders.is_multiarch);
+        Ok(())
     }
 
     /// Changes the program's time limit.
@@ -216,7 +229,11 @@ impl PreparedLdconfig {
         let (program, path) = executable.parts();
         let from_image = matches!(executable, Executable::Image(..));
         let mut arguments = vec![text(path)?];
-        arguments.extend(options(rootfs)?.iter().map(|&option| option.to_owned()));
+        let root = rootfs.try_clone_to_owned();
+        let root = RootDir::from_fd(root.map_err(|e| cannot_start(errno_of(&e)))?);
+        let configuration = self.configuration(&root, from_image);
+        let options = options(&root, configuration.is_some())?;
+        arguments.extend(options.iter().map(|&option| option.to_owned()));
         arguments.extend_from_slice(&self.directories);
         log::info!("executing {}", path.display());
 
@@ -236,6 +253,7 @@ impl PreparedLdconfig {
             output: output_end.as_fd(),
             report: report_end.as_fd(),
             caller: caller.as_fd(),
+            configuration: configuration.as_deref(),
             filter: &self.filter,
             pivot: self.pivot,
             image_programs: from_image,
@@ -254,6 +272,25 @@ impl PreparedLdconfig {
             deadline: self.deadline,
             until: Instant::now() + self.deadline,
         }))
+    }
+}
+
+impl PreparedLdconfig {
+    /// Returns a configuration for the image's default directories: after those of its own configuration, as they are
+    /// searched by the image's ldconfig. None if the program knows them, or if the sandbox has no place for a file.
+    fn configuration(&self, root: &RootDir, from_image: bool) -> Option<Vec<u8>> {
+        let is_multiarch = self.multiarch.filter(|_| !from_image)?;
+        let dev = root.resolve_nofollow(Path::new("/dev")).ok()?;
+        let stat = inroot::stat(dev.as_fd()).ok()?;
+        if inroot::kind(&stat) != SFlag::S_IFDIR {
+            return None;
+        }
+        let mut text = b"include /etc/ld.so.conf\n".to_vec();
+        for directory in search_path::defaults(is_multiarch) {
+            text.extend(directory.as_os_str().as_bytes());
+            text.push(b'\n');
+        }
+        Some(text)
     }
 }
 
@@ -325,17 +362,18 @@ fn image_program(
     Ok(None)
 }
 
-/// Returns the options of its command line: without an /etc there can be no cache, and only links are created.
-fn options(rootfs: BorrowedFd<'_>) -> Result<&'static [&'static CStr]> {
-    let failed = |errno| Error::file("open failed", "/etc", errno).with_kind(ErrorKind::LdCache);
-    let root = rootfs.try_clone_to_owned();
-    let root = RootDir::from_fd(root.map_err(|e| failed(errno_of(&e)))?);
+/// Returns the options of its command line: without an /etc there can be no cache, and only links are created. The
+/// configuration is the sandbox's if it has one.
+fn options(root: &RootDir, is_sandboxs: bool) -> Result<&'static [&'static CStr]> {
     if matches!(
         root.resolve_directory(Path::new("/etc")),
         Err(Errno::ENOENT)
     ) {
         log::info!("not updating the ld.so.cache: the image has no /etc");
         return Ok(&[c"-N"]);
+    }
+    if is_sandboxs {
+        return Ok(&[c"-f", sandbox::CONFIGURATION, c"-C", c"/etc/ld.so.cache"]);
     }
     Ok(&[c"-f", c"/etc/ld.so.conf", c"-C", c"/etc/ld.so.cache"])
 }

@@ -327,7 +327,8 @@ fn mask(name: &std::ffi::CStr, read_only: MsFlags) -> Result<Option<OwnedFd>, Sa
         Err(errno) => return Err(errno).at(Step::Mask),
     };
     fchdir(&directory).at(Step::Mask)?;
-    let data = Some(c"mode=555");
+    // Writable for its owner: the caller may lack CAP_DAC_OVERRIDE, and the mount becomes read-only.
+    let data = Some(c"mode=755");
     let flags = MASK | read_only;
     mount_at(Some(c"tmpfs"), c".", Some(c"tmpfs"), flags, data).at(Step::Mask)?;
     Ok(Some(directory))
@@ -337,7 +338,7 @@ const MASK: MsFlags = MsFlags::MS_NOSUID
     .union(MsFlags::MS_NODEV)
     .union(MsFlags::MS_NOEXEC);
 
-/// Masks /dev, except for the name that the kernel uses for a program executed by descriptor: /dev/fd/N.
+/// Masks /dev, except for the program's configuration, if it has one there, and for the name that the kernel uses for a program executed by descriptor: /dev/fd/N.
 ///
 /// TOMOYO, a security module enabled in Debian's kernels, looks that name up, and without it execveat(2) fails. The
 /// program needs no devices. If the image has no /dev, nothing can be done about it.
@@ -352,13 +353,20 @@ fn name_program(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
         return Err(Errno::EXDEV).at(Step::Mask);
     }
     let cwd = nix::fcntl::AT_FDCWD;
-    mkdirat(cwd, c"fd", Mode::from_bits_truncate(0o555)).at(Step::Mask)?;
+    mkdirat(cwd, c"fd", Mode::from_bits_truncate(0o755)).at(Step::Mask)?;
     chdir(c"fd").at(Step::Mask)?;
     let mut digits = [0; 12];
     let number = decimal(sandbox.program.as_raw_fd(), &mut digits);
     let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     openat(cwd, number, flags, Mode::from_bits_truncate(0o444)).at(Step::Mask)?;
     chdir(c"..").at(Step::Mask)?;
+    if let Some(text) = sandbox.configuration {
+        let flags = flags | OFlag::O_WRONLY;
+        let mode = Mode::from_bits_truncate(0o444);
+        let file = openat(cwd, c"ld.so.conf", flags, mode).at(Step::Mask)?;
+        // A file in memory takes all of it at once.
+        write(file, text).at(Step::Mask)?;
+    }
     let flags = MASK | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
     mount_at(None, c".", None, flags, None).at(Step::Mask)
 }
