@@ -163,7 +163,11 @@ impl<'a> Look<'a> {
         let Some(library) = compat::library(self, &directory, warnings)? else {
             return Ok(None);
         };
-        if !compat.configures(&library)? {
+        let is_wanted = compat.configures(&library).unwrap_or_else(|error| {
+            warnings.push(error);
+            false
+        });
+        if !is_wanted {
             log::info!("the driver is as new as {}", library.version);
             return Ok(None);
         }

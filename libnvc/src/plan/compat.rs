@@ -84,7 +84,7 @@ impl CudaCompat {
     /// The host driver's version is not one.
     pub(crate) fn configures(&self, library: &CompatLibrary) -> Result<bool> {
         let is_newer = |one, other| compare_versions(one, other) == Some(Ordering::Greater);
-        let host = self.host_driver.as_str();
+        let host = plain(&self.host_driver);
         let major = leading_number(host.as_bytes());
         if major.is_none() && !host.is_empty() {
             let error = Error::new(ErrorKind::InvalidArgument, "invalid driver version");
@@ -95,11 +95,16 @@ impl CudaCompat {
                 let fits = major.is_some_and(|major| note.drivers.contains(&major));
                 fits && is_newer(&library.version, host)
             }
-            (Some(note), Some(cuda)) => is_newer(&note.cuda, cuda),
+            (Some(note), Some(cuda)) => is_newer(&note.cuda, plain(cuda)),
             (_, Some(_)) => false,
             (_, None) => leading_number(library.version.as_bytes()) > major,
         })
     }
+}
+
+/// Returns a version without the `v` that some programs put before it.
+fn plain(version: &str) -> &str {
+    version.strip_prefix('v').unwrap_or(version)
 }
 
 /// Returns the driver generation in a library's name: 550 of `libcuda.so.550.54.14`.
@@ -193,6 +198,9 @@ mod tests {
         assert!(configures("", "12.2", "1.1", Some(("12.6", &[]))));
         assert!(configures("", "12.6", "1.1", Some(("12.10", &[]))));
         assert!(!configures("", "12.8", "1.1", Some(("12.6", &[]))));
+        assert!(configures("v550.1", "", "550.2", Some(("12.6", &[550]))));
+        assert!(!configures("v550.3", "", "550.2", Some(("12.6", &[550]))));
+        assert!(configures("", "v12.2", "1.1", Some(("12.6", &[]))));
     }
 
     #[test]

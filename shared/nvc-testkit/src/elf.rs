@@ -54,6 +54,7 @@ pub struct SharedObject {
     soname: Option<String>,
     needed: Vec<String>,
     abi_tag: Option<[u32; 4]>,
+    compat_note: Option<String>,
 }
 
 const PT_LOAD: u32 = 1;
@@ -66,7 +67,8 @@ const DT_SYMTAB: u64 = 6;
 const DT_STRSZ: u64 = 10;
 const DT_SYMENT: u64 = 11;
 const DT_SONAME: u64 = 14;
-const SECTION_NAMES: &[u8] = b"\0.note.ABI-tag\0.hash\0.dynsym\0.dynstr\0.dynamic\0.shstrtab\0";
+const SECTION_NAMES: &[u8] =
+    b"\0.note.ABI-tag\0.hash\0.dynsym\0.dynstr\0.dynamic\0.shstrtab\0.note.cuda.fwd_compatibility\0";
 
 impl SharedObject {
     /// Describes an object with nothing but its machine.
@@ -76,6 +78,7 @@ impl SharedObject {
             soname: None,
             needed: Vec::new(),
             abi_tag: None,
+            compat_note: None,
         }
     }
 
@@ -97,6 +100,14 @@ impl SharedObject {
     #[must_use]
     pub fn abi_tag(mut self, tag: [u32; 4]) -> Self {
         self.abi_tag = Some(tag);
+        self
+    }
+
+    /// Adds the note of a CUDA compatibility library, which lists the drivers that it supports as JSON. Its owner is
+    /// NVIDIA; it is in a section, but in no segment, as in the real libraries.
+    #[must_use]
+    pub fn compat_note(mut self, text: impl Into<String>) -> Self {
+        self.compat_note = Some(text.into());
         self
     }
 
@@ -134,6 +145,8 @@ impl SharedObject {
         }
         let dynamic = body.append(&dynamic.bytes);
         let names = body.append(SECTION_NAMES);
+        let compat = self.compat_note.as_ref();
+        let compat = compat.map(|text| body.append(&note_of("NVIDIA Corporation", text)));
 
         let tag = note.clone().map(|note| (1, 7, 0, 0, note));
         let first = 1 + usize::from(tag.is_some());
@@ -144,8 +157,10 @@ impl SharedObject {
             (21, 11, first + 2, symbol, symbols),
             (29, 3, 0, 0, strings),
             (37, 6, first + 2, entry, dynamic.clone()),
-            (46, 3, 0, 0, names),
         ]);
+        sections.extend(compat.map(|note| (56, 7, 0, 0, note)));
+        // The last, as the header says.
+        sections.push((46, 3, 0, 0, names));
         let table = body.append(&section_table(&sections, wide));
 
         let mut head = self.header(table.start, segments, sections.len());
@@ -214,6 +229,16 @@ fn note(tag: [u32; 4]) -> Vec<u8> {
     let mut bytes = words(&[4, 16, 1]);
     bytes.extend_from_slice(b"GNU\0");
     bytes.extend(words(&tag));
+    bytes
+}
+
+/// Builds a note of type 1 with a text.
+fn note_of(owner: &str, text: &str) -> Vec<u8> {
+    let mut bytes = words(&[narrow(owner.len() + 1), narrow(text.len()), 1]);
+    bytes.extend_from_slice(owner.as_bytes());
+    bytes.push(0);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.extend_from_slice(text.as_bytes());
     bytes
 }
 

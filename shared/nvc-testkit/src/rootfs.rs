@@ -26,6 +26,9 @@ pub enum Layout {
     Empty,
 }
 
+/// The note of the compatibility libcuda of CUDA 12.9.
+pub const COMPAT_NOTE: &str = r#"{"format":1,"CUDA version":"12.9","driver":[535,550,560,565,570,575],"device":[1,2,3,4,5,6,7,8,9,10,11,12,13]}"#;
+
 /// A change to a root before its linker cache is generated.
 type Edit = Box<dyn Fn(&Path) -> io::Result<()>>;
 
@@ -239,7 +242,10 @@ impl Builder {
                 ("libnvidia-ptxjitcompiler", "libnvidia-ptxjitcompiler.so.1"),
             ] {
                 let name = format!("{stem}.so.{version}");
-                let object = SharedObject::new(NATIVE.1).soname(soname);
+                let mut object = SharedObject::new(NATIVE.1).soname(soname);
+                if stem == "libcuda" {
+                    object = object.compat_note(COMPAT_NOTE);
+                }
                 files::file(&directory.join(&name), object.bytes(), 0o644)?;
                 let link = directory.join(soname);
                 if !link.is_symlink() {

@@ -298,3 +298,31 @@ pub(super) fn a_failure_undoes_the_configuration() {
         assert!(!image.path("etc/ld.so.conf.d").exists());
     }
 }
+
+/// Compatibility libraries with the note that the real ones have.
+pub(super) fn compatibility_libraries_have_notes() {
+    const PLACE: &str = "etc/ld.so.conf.d/00-compat-nvidia.conf";
+    for (version, arguments, is_used, warns) in [
+        // The same generation, but newer.
+        ("575.57.08", "--host-driver-version=575.10.10", true, false),
+        ("575.57.08", "--host-driver-version=v575.10.10", true, false),
+        ("575.57.08", "--host-driver-version=575.57.08", false, false),
+        // Older than the library, but not one of the note's.
+        ("575.57.08", "--host-driver-version=525.1.1", false, false),
+        ("575.57.08", "--host-cuda-version=12.8", true, false),
+        ("575.57.08", "--host-cuda-version=12.9", false, false),
+        ("575.57.08", "--host-driver-version=unknown", false, true),
+        // No version of a driver.
+        ("575.57.08.2", "--host-driver-version=535.1", false, false),
+    ] {
+        let scratch = Scratch::new().unwrap();
+        let builder = rootfs::Builder::new(Layout::Debian).compat(version);
+        let root = builder.build(scratch.join("root")).unwrap();
+        let image = Image { scratch, root };
+        let outcome = image.hook(&format!("enable-cuda-compat {arguments}"), "true");
+        let context = format!("{version} {arguments}: {outcome:#?}");
+        assert_eq!(outcome.status, Some(0), "{context}");
+        assert_eq!(image.path(PLACE).exists(), is_used, "{context}");
+        assert_eq!(outcome.message().contains("unknown"), warns, "{context}");
+    }
+}

@@ -51,6 +51,10 @@ const TESTS: &[(&str, fn())] = &[
         folders::volumes_get_no_configuration,
     ),
     (
+        "compatibility_libraries_have_notes",
+        folders::compatibility_libraries_have_notes,
+    ),
+    (
         "a_failure_undoes_the_configuration",
         folders::a_failure_undoes_the_configuration,
     ),

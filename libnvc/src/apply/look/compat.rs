@@ -63,11 +63,22 @@ pub(super) fn library(
     };
     let real = look.root().real_path(path.as_path()).map_err(failed)?.1;
     let version = name.to_string_lossy().replacen("libcuda.so.", "", 1);
+    if !is_version(&version) {
+        log::info!("{path} has no compatibility library: {version} is no driver version");
+        return Ok(None);
+    }
     Ok(Some(CompatLibrary {
         directory: ContainerPath::new(real),
         version,
         note: note(file),
     }))
+}
+
+/// Returns true if a text is the version of a driver: two or three numbers.
+fn is_version(text: &str) -> bool {
+    let mut numbers = text.split('.');
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (2..=3).contains(&text.split('.').count()) && numbers.all(is_number)
 }
 
 /// Returns the note of a libcuda, if it has a valid one. A libcuda has 100 MB, of which only the headers are read.
