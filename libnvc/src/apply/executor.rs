@@ -148,7 +148,14 @@ fn all_steps(
                 journal,
                 warnings,
             );
-            start_update(update, folders, &tree, container, descriptors, journal)?
+            start_update(
+                update,
+                Box::new(folders),
+                &tree,
+                container,
+                descriptors,
+                journal,
+            )?
         }
     };
     let before_update = attempts.mounted.len();
@@ -360,7 +367,7 @@ enum Update<'a> {
     /// ldconfig has been started; None if the image has none.
     Started(Option<RunningLdconfig>),
     /// The update runs after the last steps.
-    Pending(CacheUpdate<'a>, Folders),
+    Pending(CacheUpdate<'a>, Box<Folders>),
 }
 
 /// Finds the places of a hook's folders, if the update writes a cache.
@@ -395,7 +402,7 @@ fn place_folders(
 /// Starts ldconfig if everything that it may change can be restored, because any remaining step can fail.
 fn start_update<'a>(
     mut update: CacheUpdate<'a>,
-    folders: Folders,
+    folders: Box<Folders>,
     tree: &Tree<'_>,
     container: &Container,
     descriptors: &OwnedFd,

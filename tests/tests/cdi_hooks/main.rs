@@ -33,6 +33,7 @@ const TESTS: &[(&str, fn())] = &[
     ),
     ("files_replaced_by_links", replaced::by_several_links),
     ("a_replaced_file", replaced::by_a_file),
+    ("a_link_out_of_nothing", replaced::by_a_link_out_of_nothing),
     (
         "known_folders_keep_their_place",
         folders::known_ones_keep_their_place,

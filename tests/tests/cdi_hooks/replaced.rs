@@ -108,3 +108,21 @@ pub(super) fn by_a_file() {
         }
     }
 }
+
+/// A path that leaves a directory that does not exist is an error, and the directory is not left behind.
+pub(super) fn by_a_link_out_of_nothing() {
+    const LINK: &str = "--link a::/missing/../../y";
+    for (words, expected) in [
+        (format!("create-symlinks {LINK}"), 1),
+        (format!("merged --version=1 {LINK}"), 0),
+    ] {
+        let (outcome, changes) = tried(&words, None, |_| ());
+        assert_eq!(outcome.status, Some(expected), "{outcome:#?}");
+        let text = "y: No such file or directory".to_lowercase();
+        assert!(
+            outcome.message().to_lowercase().contains(&text),
+            "{outcome:#?}"
+        );
+        assert_eq!(changes, Vec::<String>::new(), "{words}");
+    }
+}

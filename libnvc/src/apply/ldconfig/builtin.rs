@@ -127,9 +127,8 @@ pub(in crate::apply) fn update(
                 .map(|directory| Time::modified(&directory.stat))
                 .max();
             update_cache(
-                image,
-                authority,
                 &places,
+                authority,
                 cache,
                 &directories,
                 &searched,
@@ -213,9 +212,8 @@ fn names(fd: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
 
 /// Replaces the cache, unless it is up to date and newer than `newest`.
 fn update_cache(
-    image: Image<'_>,
-    authority: &Authority,
     places: &Places<'_>,
+    authority: &Authority,
     cache: &SoundCache,
     directories: &[Directory<'_>],
     searched: &[SearchedDirectory],
@@ -224,7 +222,7 @@ fn update_cache(
 ) -> Result<()> {
     let place = Path::new("/etc/ld.so.cache");
     let failed = |operation| move |errno| failure(operation, place, errno);
-    let kept = save(image, authority, "ld.so.cache")?;
+    let kept = save(places.image, authority, "ld.so.cache")?;
     let now = kept.file().ok_or(if kept.is_missing() {
         Errno::ENOENT
     } else {
