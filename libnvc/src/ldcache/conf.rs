@@ -125,7 +125,10 @@ mod tests {
 
     #[test]
     fn includes_start_in_the_files_directory() {
-        let expected = [Line::Include("/etc/ld.so.conf.d".into(), b"*.conf".to_vec())];
+        let expected = [Line::Include(
+            "/etc/ld.so.conf.d".into(),
+            b"*.conf".to_vec(),
+        )];
         for (text, parent) in [
             (&b"include ld.so.conf.d/*.conf"[..], "/etc"),
             (b"include *.conf", "/etc/ld.so.conf.d"),
