@@ -35,7 +35,7 @@ mod known {
     pub(crate) fn has(kind: Kind, address: usize) -> bool {
         let found = live().get(&!address) == Some(&kind);
         if !found {
-            libnvc::messages::write_line(&format!(
+            nvc_program::messages::write_line(&format!(
                 "libnvidia-container: {address:#x} is no {kind:?}: was it released?"
             ));
         }

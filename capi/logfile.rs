@@ -7,8 +7,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use libnvc::debuglog;
 use log::{LevelFilter, Metadata, Record};
+use nvc_program::debuglog;
 
 use crate::environment::environment;
 

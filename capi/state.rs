@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libnvc::host::query::QueryProgram;
 use libnvc::host::{DeviceNode, DriverConfig, DriverSession};
-use libnvc::messages::printable;
 use libnvc::options::LibraryOptions;
+use libnvc::printable;
 use libnvc::{Error, ErrorKind, Result, kmods};
 
 use crate::arg::Arg;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     libnvc::host::query::serve_if_asked();
-    libnvc::messages::write_line(
+    nvc_program::messages::write_line(
         "nvc-query: the library libnvidia-container runs this program; by itself it does nothing",
     );
     ExitCode::FAILURE

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use libnvc::host::query;
 use libnvc::request::{Capabilities, DeviceRequest, Request};
-use libnvc::{Target, configure, messages};
+use libnvc::{Target, configure, printable};
 use serde_json::Value;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let report = configure(&request, Target::Here { root: root.into() })?;
     for reason in report.skipped {
         // It can contain names from the image; this function escapes them.
-        messages::write_line(&format!("skipped (optional): {}", reason.message()));
+        eprintln!("skipped (optional): {}", printable(&reason.message()));
     }
     Ok(())
 }

@@ -20,7 +20,7 @@
 //! };
 //! let report = configure(&request, Target::Process { pid: 4242, rootfs: "/run/bundle/rootfs".into() })?;
 //! for reason in report.skipped {
-//!     libnvc::messages::write_line(&format!("skipped (optional): {}", reason.message()));
+//!     eprintln!("skipped (optional): {}", libnvc::printable(&reason.message()));
 //! }
 //! # Ok(())
 //! # }
@@ -39,7 +39,7 @@
 //! * `--dry-run` is [`Configuration::plan`] and [`render::text`] or [`render::json`].
 //!
 //! Errors carry the [`Phase`] in which they occurred; front ends print it in their own words. Their texts and those of
-//! log records contain names from images as they are: a program passes them to [`messages::printable`] when it prints.
+//! log records contain names from images as they are: a program passes them to [`printable()`] when it prints.
 //!
 //! # Data flow
 //!
@@ -78,12 +78,7 @@ pub mod render;
 pub mod apply;
 
 // for programs
-pub mod debuglog;
-pub mod json;
 pub mod library_file;
-pub mod messages;
-pub mod privileges;
-pub mod utc;
 
 // for tests outside of the crate
 #[cfg(any(test, feature = "testing"))]
@@ -99,6 +94,7 @@ mod ldcache;
 mod mount_id;
 mod mountinfo;
 mod path;
+mod printable;
 mod read_file;
 mod sys;
 
@@ -107,6 +103,7 @@ pub use configure::{Configuration, PreparedRequest, configure};
 pub use container::Target;
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use path::{ContainerPath, HostPath};
+pub use printable::{printable, printable_up_to};
 pub use sys::execute::execute;
 pub use sys::xattr;
 

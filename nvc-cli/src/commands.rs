@@ -4,9 +4,10 @@ use std::io::IsTerminal as _;
 
 use libnvc::host::query::{QueryProcess, QueryProgram};
 use libnvc::host::{DriverConfig, DriverSession, Identity};
-use libnvc::privileges::Privileges;
-use libnvc::{HostPath, kmods, messages};
+use libnvc::{HostPath, kmods};
 use nix::unistd::geteuid;
+use nvc_program::messages;
+use nvc_program::privileges::Privileges;
 
 use crate::failure::{Categorise, CommandError, category};
 use crate::logging;

@@ -1,6 +1,7 @@
 //! Prints failures: the hint, then the program's name, the category, and the library's message.
 
-use libnvc::{Error, ErrorKind, Phase, messages};
+use libnvc::{Error, ErrorKind, Phase};
+use nvc_program::messages;
 
 /// Upstream's categories of failures; runtimes and users search logs for these words.
 pub(crate) mod category {

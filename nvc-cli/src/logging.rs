@@ -8,10 +8,11 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-use libnvc::{Error, debuglog, messages};
+use libnvc::Error;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid, getgid, getuid};
+use nvc_program::{debuglog, messages};
 
 /// Writes records to the log file, if there is one, and warnings to standard error.
 struct Logger {

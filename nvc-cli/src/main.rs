@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 
 /// Runs the program; returns its exit code.
 fn run() -> u8 {
-    libnvc::messages::take_panics();
+    nvc_program::messages::take_panics();
     // The NVML query is this program, executed again.
     serve_if_asked();
     libnvc::await_children();
@@ -59,7 +59,7 @@ fn run() -> u8 {
             output::write(answer(question, command, &caller.name).as_bytes())
         }
         Parsed::Mistake(text) => {
-            libnvc::messages::write_lines(text.lines());
+            nvc_program::messages::write_lines(text.lines());
             return 1;
         }
     };

@@ -1,8 +1,8 @@
 //! Writes lines to standard error in nvidia-docker 1's format: `PROGRAM | DATE TIME TEXT`, in UTC.
 
 use libnvc::Error;
-use libnvc::messages;
-use libnvc::utc::Utc;
+use nvc_program::messages;
+use nvc_program::utc::Utc;
 
 /// Writes one line. Ignores a standard error that is closed or full.
 pub fn log_text(text: &str) {

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use crate::container::{ImageFacts, Ldconfig};
 use crate::host::FileClass;
-use crate::messages::printable;
 use crate::plan::{
     CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, Intent, LibraryPath, Need, Place,
     Plan, What,
 };
+use crate::printable;
 
 /// Renders the plan for a container with all its devices, for an image if it is known.
 pub fn text(plan: &Plan, image: Option<&ImageFacts>) -> String {

@@ -9,7 +9,7 @@ use libnvc::host::query::serve_if_asked;
 use nvc_docker::{log_line, plugin};
 
 fn main() -> ExitCode {
-    libnvc::messages::take_panics();
+    nvc_program::messages::take_panics();
     // The NVML query is this program, executed again.
     serve_if_asked();
     libnvc::await_children();

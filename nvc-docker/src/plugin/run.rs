@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use libnvc::messages::{write_fixed, write_lines};
 use libnvc::{Error, ErrorKind, Result};
 use nix::sys::prctl;
+use nvc_program::messages::{write_fixed, write_lines};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::process::{Child, Command, Output, Stdio};
 
-use libnvc::json::Object;
 use libnvc::{Error, ErrorKind, Result};
+use nvc_program::json::Object;
 use serde::Deserialize;
 
 /// How to call docker.

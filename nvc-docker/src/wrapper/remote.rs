@@ -10,9 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use libnvc::host::numbers;
-use libnvc::json::Object;
 use libnvc::request::MAX_NAMES;
 use libnvc::{Error, ErrorKind, Result};
+use nvc_program::json::Object;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

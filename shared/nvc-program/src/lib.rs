@@ -1,8 +1,19 @@
-//! Holds what the programs share and libnvc has no use for.
+//! Holds what the programs around libnvc share: how they start, parse options, and write messages.
 //!
 //! It depends on little, because the programs that engines start with every container link it.
 
 #![forbid(unsafe_code)]
 
-// nvidia-container-runtime-hook, nvidia-docker and nvidia-ctk
+// the command line
 pub mod goflag;
+
+// start
+pub mod privileges;
+
+// messages
+pub mod debuglog;
+pub mod messages;
+pub mod utc;
+
+// input
+pub mod json;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use nvc_cdi_hook::Verbosity;
 
 fn main() -> ExitCode {
-    libnvc::messages::take_panics();
+    nvc_program::messages::take_panics();
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     ExitCode::from(nvc_cdi_hook::run(&words, Verbosity::default()))
 }

@@ -6,8 +6,8 @@
 use std::io::{IsTerminal as _, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use libnvc::messages::{self, Level, Severity, to_system_log, write_record_up_to};
 use libnvc::{Error, Result};
+use nvc_program::messages::{self, Level, Severity, to_system_log, write_record_up_to};
 
 use crate::state;
 

@@ -7,11 +7,11 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use libnvc::json::Object;
 use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
+use nvc_program::json::Object;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use libnvc::messages::{self, Level as RecordLevel};
 use libnvc::{Error, Result};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
+use nvc_program::messages::{self, Level as RecordLevel};
 
 use crate::line::CommandLine;
 

@@ -23,8 +23,8 @@ mod logging;
 
 use std::process::ExitCode;
 
-use libnvc::messages;
 use nvc_options::ctk as table;
+use nvc_program::messages;
 
 use line::Read;
 

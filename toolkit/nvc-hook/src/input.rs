@@ -6,12 +6,12 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use libnvc::messages;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::cause;
 use nvc_oci::{bundle, lenient, paths, state};
 use nvc_policy::container::{self, Facts};
 use nvc_policy::image;
+use nvc_program::messages;
 
 /// Size limit of a state: a few hundred bytes, and annotations that are at most as long as config.json.
 const MAX_STATE_SIZE: u64 = bundle::MAX_SIZE;

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use arguments::{Command, CommandLine, Mistake};
 use libnvc::Error;
 use libnvc::host::query::serve_if_asked;
-use libnvc::messages::{self, Severity};
+use nvc_program::messages::{self, Severity};
 
 const NAME: &str = "nvidia-container-runtime-hook";
 

@@ -5,8 +5,6 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
-use libnvc::debuglog;
-use libnvc::messages::{self, Level};
 use libnvc::{Error, ErrorKind, Result};
 use log::Record;
 use nix::errno::Errno;
@@ -16,6 +14,8 @@ use nvc_policy::image::{self, ContainerRequest, Devices, Policy};
 use nvc_policy::mode::{self, Mode, Setting};
 use nvc_policy::platform;
 use nvc_policy::this_machine::ThisMachine;
+use nvc_program::debuglog;
+use nvc_program::messages::{self, Level};
 
 use crate::arguments::Options;
 use crate::call::{self, Host, Program};

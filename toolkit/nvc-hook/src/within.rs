@@ -6,15 +6,16 @@ use std::path::Path;
 use libnvc::host::query::{QueryProcess, QueryProgram};
 use libnvc::host::{DriverConfig, Inventory};
 use libnvc::options::{CudaCompatMode, LibraryOptions};
-use libnvc::privileges::Privileges;
 use libnvc::request::{self, DeviceRequest, ImageOptions};
 use libnvc::require::Requirement;
 use libnvc::select::parse_imex_channels;
-use libnvc::{Configuration, Error, ErrorKind, HostPath, Phase, Result, Target, messages};
+use libnvc::{Configuration, Error, ErrorKind, HostPath, Phase, Result, Target};
 use nvc_hostfile::programs;
 use nvc_policy::config::Config;
 use nvc_policy::config::ldconfig::{self, Ldconfig};
 use nvc_policy::image::{ContainerRequest, Devices, qualified};
+use nvc_program::messages;
+use nvc_program::privileges::Privileges;
 
 use crate::call::Program;
 use crate::failure::of_cli;

@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use libnvc::messages::Level;
 use nvc_hostfile::cause;
 use nvc_oci::spec::Spec;
 use nvc_oci::{bundle, lenient, paths};
@@ -13,6 +12,7 @@ use nvc_policy::image::{self, Container, DeviceChoice, Policy, annotations};
 use nvc_policy::mode::{self, Mode, Setting};
 use nvc_policy::platform;
 use nvc_policy::this_machine::ThisMachine;
+use nvc_program::messages::Level;
 
 use crate::arguments::{Bundle, Line};
 use crate::error::{Result, refused};

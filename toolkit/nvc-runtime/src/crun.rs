@@ -8,10 +8,10 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use libnvc::messages::{STDERR, STREAM_ANNOTATIONS, is_stderr};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{SFlag, fstat};
 use nvc_oci::spec::Spec;
+use nvc_program::messages::{STDERR, STREAM_ANNOTATIONS, is_stderr};
 use serde_json::json;
 
 use crate::error::Result;

@@ -1,12 +1,12 @@
 //! Defines the work for one container, and what its modes share.
 
-use libnvc::messages::Level;
 use nvc_cdi::Edits;
 use nvc_generate::nodes::Nodes;
 use nvc_generate::{Files, Flags, Naming, Options, gated};
 use nvc_oci::spec::Spec;
 use nvc_policy::config::Config;
 use nvc_policy::image::{Container, DeviceChoice, Devices, Policy, features};
+use nvc_program::messages::Level;
 
 use crate::error::{Result, refused};
 use crate::hook_program;

@@ -7,9 +7,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use libnvc::messages::{Format, Level, record};
 use nvc_hostfile::cause;
 use nvc_policy::config::Config;
+use nvc_program::messages::{Format, Level, record};
 
 use crate::arguments::Line;
 

@@ -34,10 +34,10 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use libnvc::host::query::serve_if_asked;
-use libnvc::messages::{self, Level};
 use log::Log;
 use nvc_hostfile::cause;
 use nvc_policy::config::{Config, LoadedConfig, lookup};
+use nvc_program::messages::{self, Level};
 
 use arguments::Line;
 use error::{Result, refused};

@@ -9,7 +9,7 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
-use libnvc::messages::printable;
+use libnvc::printable;
 use libnvc::{Error, ErrorKind, Result};
 
 use super::answer::{Answer, INTERNAL_ERROR, JSON, NOT_FOUND_TEXT, of_type, text};

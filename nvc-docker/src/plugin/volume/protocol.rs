@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
-use libnvc::messages::printable;
+use libnvc::printable;
 use libnvc::{Error, ErrorKind, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::time::SystemTime;
 
 use libnvc::host::{Gpu, Inventory};
-use libnvc::messages::Level;
 use libnvc::plan::{Intent, What};
 use libnvc::request::{self, DeviceRequest, Request};
 use libnvc::survey::Host;
@@ -15,6 +14,7 @@ use nvc_generate::{
 };
 use nvc_policy::config::Config;
 use nvc_policy::image::capabilities;
+use nvc_program::messages::Level;
 
 use crate::error::{Result, refused};
 use crate::hook_program;

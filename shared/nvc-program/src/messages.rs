@@ -1,12 +1,9 @@
 //! Writes messages where users read them; everything in them that is not our own text may come from an image.
 //!
 //! *Raw inside, escaped where it leaves*: a message is assembled from raw values, and the function that writes it
-//! escapes the whole line with [`printable`]. So no caller can forget to, and nothing is escaped twice. A test searches
+//! escapes the whole line with [`libnvc::printable`]. So no caller can forget to, and nothing is escaped twice. A test searches
 //! the sources of all programs for other ways to standard error, the system's log and log files.
 
-#![forbid(unsafe_code)]
-
-mod printable;
 mod record;
 mod redirection;
 mod system_log;
@@ -18,10 +15,10 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use libnvc::printable;
 use nix::fcntl::OFlag;
 use nix::sys::stat::makedev;
 
-pub use printable::{MAX_LEN, printable, printable_up_to};
 pub use record::{Format, Level, record, record_up_to};
 pub use redirection::{STDERR, STREAM_ANNOTATIONS, are_streams_redirected, is_stderr};
 pub use system_log::{Severity, to_system_log};

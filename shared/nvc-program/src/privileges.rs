@@ -4,10 +4,8 @@
 //! thirteen capabilities and fails if one is missing; here only those are required without which `configure` cannot
 //! work. The bounding set grants nothing and stays: the library limits it for each program that it executes.
 
-#![forbid(unsafe_code)]
-
-use crate::{Error, Result};
 use caps::{CapSet, Capability, CapsHashSet};
+use libnvc::{Error, Result};
 use nix::errno::Errno;
 
 /// Capabilities to keep, if present.

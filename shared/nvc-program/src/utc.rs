@@ -1,7 +1,5 @@
 //! Splits a time into its date and its time of day, in UTC, for the lines of logs.
 
-#![forbid(unsafe_code)]
-
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -2,14 +2,12 @@
 //!
 //! Writing them is up to the program that installs the logger; a library must not replace its host's.
 
-#![forbid(unsafe_code)]
-
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use libnvc::printable;
 use log::{Level, Record};
 use nix::unistd::gettid;
 
-use crate::messages::printable;
 use crate::utc::Utc;
 
 /// First lines of a log.

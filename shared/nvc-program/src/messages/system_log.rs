@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixDatagram;
 
-use super::printable::printable_up_to;
+use libnvc::printable_up_to;
 
 /// The socket of the system's log.
 const SOCKET: &str = "/dev/log";

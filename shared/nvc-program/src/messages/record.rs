@@ -1,8 +1,8 @@
 //! Formats log records in the two forms that container engines parse: key=value text and JSON lines.
 
+use libnvc::{printable, printable_up_to};
 use serde_json::json;
 
-use super::printable::{printable, printable_up_to};
 use crate::utc::Utc;
 
 /// Severity of a record.

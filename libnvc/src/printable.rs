@@ -3,17 +3,19 @@
 //! A raw newline would forge a log line, an escape sequence would control the reader's terminal, and a text of the
 //! image's choice could mean something in the file into which the engine has redirected a message.
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Length limit of an escaped text: engines put it into one error message, and an image must not fill a log.
-pub const MAX_LEN: usize = 4 << 10;
+const MAX_LEN: usize = 4 << 10;
 
 /// Marks a text that was cut.
 const CUT: &str = "...";
 
 /// Escapes everything but printable ASCII as `\xNN`, byte by byte, and the backslash too; cuts the result after
-/// [`MAX_LEN`] bytes.
+/// 4 KiB.
 ///
 /// Every byte of the text can be told from the result. Quoting for a log format and JSON encoding come afterwards.
 pub fn printable<T: AsRef<[u8]> + ?Sized>(text: &T) -> Cow<'_, str> {

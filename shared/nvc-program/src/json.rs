@@ -1,7 +1,5 @@
 //! Makes serde's derived parsers refuse arrays: they take `["rootfs"]` for an object with one field.
 
-#![forbid(unsafe_code)]
-
 use std::fmt;
 use std::marker::PhantomData;
 
