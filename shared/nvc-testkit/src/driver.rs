@@ -8,6 +8,7 @@ mod build;
 mod builder;
 mod contents;
 mod hardware;
+mod layout;
 mod libraries;
 mod native;
 mod nodes;

@@ -1,13 +1,15 @@
 //! Describes a simulated driver: its version, GPUs, MIG devices, and the faults of its NVML.
 //!
 //! The fake libnvidia-ml.so.1 reads the text form at run time (`c/nvml/state.c` has the grammar); users write it for
-//! `nvc-simdriver build --profile FILE`. `text` reads and writes it, [`hardware`] has the statements that NVML skips.
+//! `nvc-simdriver build --profile FILE`. `text` reads and writes it, [`hardware`] and [`layout`] have the statements that NVML skips.
 
 pub mod hardware;
+pub mod layout;
 pub mod machines;
 mod text;
 
 use hardware::Hardware;
+use layout::Layout;
 use text::word;
 
 /// A simulated driver's answers.
@@ -27,6 +29,8 @@ pub struct Profile {
     pub faults: Vec<Fault>,
     /// What the machine has beside the GPUs.
     pub hardware: Hardware,
+    /// Where its files are.
+    pub layout: Layout,
 }
 
 /// The PCI address of a GPU that has none.
@@ -156,6 +160,7 @@ impl Default for Profile {
             links: Vec::new(),
             faults: Vec::new(),
             hardware: Hardware::default(),
+            layout: Layout::default(),
         }
     }
 }

@@ -18,16 +18,25 @@ pub fn install(root: &Path, programs: &[&str], libraries: &str) -> io::Result<()
     for program in programs {
         let (source, at) = find(program)?;
         files::copy_program(&source, &files::below(root, &at))?;
-        for library in needed_by(&source)? {
-            let at = if library.file_name().is_some_and(is_loader) {
-                files::below(root, &library)
-            } else {
-                let name = library.file_name().unwrap_or_default();
-                files::below(root, Path::new(libraries)).join(name)
-            };
-            if !at.exists() {
-                files::copy_program(&library, &at)?;
-            }
+        install_needed(root, &source, libraries)?;
+    }
+    Ok(())
+}
+
+/// Copies the libraries that a program needs into `libraries`, a directory below the root.
+///
+/// # Errors
+/// `ldd` fails, or a file cannot be copied.
+pub fn install_needed(root: &Path, program: &Path, libraries: &str) -> io::Result<()> {
+    for library in needed_by(program)? {
+        let at = if library.file_name().is_some_and(is_loader) {
+            files::below(root, &library)
+        } else {
+            let name = library.file_name().unwrap_or_default();
+            files::below(root, Path::new(libraries)).join(name)
+        };
+        if !at.exists() {
+            files::copy_program(&library, &at)?;
         }
     }
     Ok(())

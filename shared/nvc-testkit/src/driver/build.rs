@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use super::builder::Builder;
 use super::root::Driver;
-use super::{contents, hardware, nodes, procfs};
+use super::{contents, hardware, layout, nodes, procfs};
 use crate::{files, userland};
 
 impl Builder {
@@ -25,11 +25,11 @@ impl Builder {
             modules: procfs::majors_of(&self.profile.hardware.modules, majors),
             left_out: Vec::new(),
         };
-        files::file(
-            &driver.path("/etc/nvidia-sim/profile"),
-            self.profile.to_string(),
-            0o644,
-        )?;
+        let told = self.profile.layout.driver_root.as_deref();
+        for root in [Some("/"), told].into_iter().flatten() {
+            let path = driver.path(root).join("etc/nvidia-sim/profile");
+            files::file(&path, self.profile.to_string(), 0o644)?;
+        }
         contents::write(self, &driver)?;
         hardware::sysfs(&driver)?;
         if self.nodes {
@@ -37,12 +37,18 @@ impl Builder {
         } else {
             driver.left_out.push("device nodes: not wanted".into());
         }
+        layout::apply(&driver)?;
         for edit in &self.edits {
             edit(&driver.root)?;
         }
         run(Command::new(userland::host_ldconfig())
             .arg("-r")
             .arg(&driver.root))?;
+        if self.profile.layout.has_no_cache {
+            // ldconfig has made the links that a package contains.
+            fs::remove_file(driver.path("/etc/ld.so.cache"))?;
+            fs::remove_file(driver.path("/etc/ld.so.conf"))?;
+        }
         Ok(driver)
     }
 }

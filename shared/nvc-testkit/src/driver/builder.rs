@@ -44,10 +44,18 @@ impl Default for Builder {
 impl Builder {
     /// Describes a root with the contents of an ordinary package and its services.
     pub fn new(profile: Profile) -> Self {
+        let layout = &profile.layout;
+        let library_dir = layout.libraries.as_ref().map_or_else(
+            || format!("/usr/lib/{}", NATIVE.0),
+            |directory| directory.replace("LIB", &format!("usr/lib/{}", NATIVE.0)),
+        );
+        // A machine that lists its files has no 32-bit ones.
+        let library_dir_32 = layout.only.is_none();
+        let library_dir_32 = library_dir_32.then(|| format!("/usr/lib/{}", NATIVE_32.0));
         Self {
+            library_dir,
+            library_dir_32,
             profile,
-            library_dir: format!("/usr/lib/{}", NATIVE.0),
-            library_dir_32: Some(format!("/usr/lib/{}", NATIVE_32.0)),
             legacy_gl: false,
             rare: false,
             without: Vec::new(),
@@ -141,6 +149,9 @@ impl Builder {
 
     /// Returns false for a library or path to leave out.
     pub(super) fn wants(&self, what: &str) -> bool {
-        !self.without.iter().any(|unwanted| unwanted == what)
+        let is_listed = |names: &Vec<String>| names.iter().any(|name| name == what);
+        let is_node = what.starts_with("/dev/");
+        !is_listed(&self.without)
+            && (is_node || self.profile.layout.only.as_ref().is_none_or(is_listed))
     }
 }

@@ -62,7 +62,8 @@ pub(super) fn write(builder: &Builder, driver: &mut Driver) -> io::Result<()> {
         nodes.push((format!("/dev/dri/{name}"), 0o660, hardware::DRM, minor));
     }
     for (path, mode, major, minor) in nodes {
-        if !builder.wants(&path) {
+        let is_drivers = path != "/dev/null";
+        if is_drivers && builder.profile.layout.has_no_nodes || !builder.wants(&path) {
             continue;
         }
         match node(&driver.path(&path), mode, major, minor) {

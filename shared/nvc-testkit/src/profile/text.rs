@@ -44,7 +44,7 @@ impl Profile {
             self.mig_devices.push(parse_mig(words)?);
         } else if let Some(words) = line.strip_prefix("nvlink ") {
             self.links.push(parse_link(words)?);
-        } else if self.hardware.statement(line).is_none() {
+        } else if self.hardware.statement(line).is_none() && self.layout.statement(line).is_none() {
             let (key, value) = line.split_once('=')?;
             match key {
                 "driver" => self.driver = value.into(),
@@ -167,6 +167,7 @@ impl fmt::Display for Profile {
             }
         }
         self.hardware.fmt(f)?;
+        self.layout.fmt(f)?;
         for fault in &self.faults {
             match fault {
                 Fault::Fail { symbol, code, gpu } => match gpu {

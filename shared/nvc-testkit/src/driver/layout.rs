@@ -1,0 +1,44 @@
+//! Applies what a machine's layout says to a driver root: files, links, removals.
+
+use std::path::Path;
+use std::{fs, io};
+
+use super::native::NATIVE;
+use super::root::Driver;
+use crate::compile::{Source, compiled};
+use crate::elf::SharedObject;
+use crate::files;
+use crate::profile::layout::{Change, What};
+
+/// Makes the changes in their order.
+pub(super) fn apply(driver: &Driver) -> io::Result<()> {
+    for change in &driver.profile.layout.changes {
+        make(driver, change)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", change.path)))?;
+    }
+    Ok(())
+}
+
+fn make(driver: &Driver, change: &Change) -> io::Result<()> {
+    let at = |path: &str| driver.path(driver.fill(path));
+    let path = at(&change.path);
+    match &change.what {
+        What::File(text) => files::file(&path, driver.fill(text), 0o644),
+        What::Library(soname) => {
+            let object = SharedObject::new(NATIVE.1).soname(soname.clone());
+            files::file(&path, object.needed("libc.so.6").bytes(), 0o644)
+        }
+        What::Dxcore(store) => {
+            let library = compiled(Source::Dxcore, &[format!("-DSTORE=L\"{store}\"")])?;
+            files::file(&path, library.as_slice(), 0o644)
+        }
+        What::Link(to) => files::link(&path, &driver.fill(to)),
+        What::Move(to) => {
+            let to = at(to);
+            files::directory(to.parent().unwrap_or(Path::new("/")))?;
+            fs::rename(path, to)
+        }
+        What::Remove if path.is_dir() => fs::remove_dir_all(path),
+        What::Remove => fs::remove_file(path),
+    }
+}
