@@ -45,6 +45,7 @@ static const struct function { const char *name, *parameters; } functions[] = {
     {"nvmlDeviceRegisterEvents", "due"}, {"nvmlEventSetWait_v2", "eWu"}, {"nvmlDeviceGetNvLinkState", "duU"},
     {"nvmlDeviceGetNvLinkRemoteDeviceType", "duU"}, {"nvmlDeviceGetNvLinkRemotePciInfo_v2", "duP"},
     {"nvmlDeviceGetP2PStatus", "dduU"}, {"nvmlDeviceGetPowerUsage", "dU"},
+    {"nvmlDeviceGetArchitecture", "dU"}, {"nvmlDeviceGetAttributes", "dA"}, {"nvmlDeviceOnSameBoard", "ddI"},
 };
 
 static void *library;

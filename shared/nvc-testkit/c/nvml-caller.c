@@ -85,6 +85,7 @@ struct memory { unsigned long long total, free, used; };
     F(nvmlDeviceGetGpuInstanceById, (Device, unsigned, GpuInstance *))                                                 \
     F(nvmlDeviceGetGpuInstances, (Device, unsigned, GpuInstance *, unsigned *))                                        \
     F(nvmlGpuInstanceGetInfo, (GpuInstance, struct gpu_instance_info *))                                               \
+    F(nvmlGpuInstanceGetComputeInstances, (GpuInstance, unsigned, ComputeInstance *, unsigned *))                      \
     F(nvmlGpuInstanceGetComputeInstanceById, (GpuInstance, unsigned, ComputeInstance *))                               \
     F(nvmlComputeInstanceGetInfo_v2, (ComputeInstance, struct compute_instance_info *))                                \
     F(nvmlDeviceGetGpuInstanceProfileInfo, (Device, unsigned, struct gpu_profile *))                                   \
@@ -98,6 +99,7 @@ struct memory { unsigned long long total, free, used; };
     F(nvmlDeviceGetNvLinkState, (Device, unsigned, unsigned *))                                                        \
     F(nvmlDeviceGetNvLinkRemotePciInfo_v2, (Device, unsigned, struct pci *))                                           \
     F(nvmlDeviceGetP2PStatus, (Device, Device, unsigned, unsigned *))                                                  \
+    F(nvmlDeviceGetTopologyNearestGpus, (Device, unsigned, unsigned *, Device *))                                      \
     F(nvmlDeviceGetTopologyCommonAncestor, (Device, Device, unsigned *))
 
 #define DECLARE(name, parameters) static unsigned(*name) parameters;
@@ -217,6 +219,9 @@ static void check_mig(Device gpu, unsigned index, Device mig)
            compute_profile.id != compute_info.profile)
         TRUE(++again < COUNT_OF_PROFILES);
     TRUE(compute_profile.slices == attributes.compute_slices);
+    count = 64;
+    DO(nvmlGpuInstanceGetComputeInstances(instance, compute_info.profile, listed, &count));
+    TRUE(count >= 1 && count <= compute_profile.instances);
     IS(NOT_FOUND, nvmlDeviceGetGpuInstanceById(gpu, 99, &instance));
     IS(NOT_FOUND, nvmlGpuInstanceGetComputeInstanceById(instance, 99, &compute));
 }
@@ -299,7 +304,8 @@ static void check_gpu(unsigned index, Device gpu)
 
 static void check_pair(Device one, Device other)
 {
-    unsigned status, again, level;
+    unsigned status, again, level, count = 0, known = 0;
+    Device near[128];
 
     for (unsigned index = 0; index < 5; index++) {
         DO(nvmlDeviceGetP2PStatus(one, other, index, &status));
@@ -309,6 +315,12 @@ static void check_pair(Device one, Device other)
     IS(INVALID_ARGUMENT, nvmlDeviceGetP2PStatus(one, other, 99, &status));
     DO(nvmlDeviceGetTopologyCommonAncestor(one, other, &level));
     TRUE(level <= 50 && level % 10 == 0);
+    DO(nvmlDeviceGetTopologyNearestGpus(one, level, &count, NULL));
+    TRUE(count >= 1 && count <= 128);
+    DO(nvmlDeviceGetTopologyNearestGpus(one, level, &count, near));
+    for (unsigned i = 0; i < count; i++)
+        known |= near[i] == other;
+    TRUE(known);
 }
 
 /* Registers a GPU's critical errors and waits for one that this program causes. */

@@ -19,6 +19,8 @@ pub enum Source {
     NvmlAsk,
     /// The fake libcuda.so.1, for programs that call it rather than only mount it.
     Cuda,
+    /// The fake libnvidia-sandboxutils.so.1.
+    SandboxUtils,
     /// The fake libdxcore.so of WSL.
     Dxcore,
     /// The fake nvidia-smi.
@@ -50,6 +52,7 @@ impl Source {
             ),
             Self::NvmlCaller => include_str!("../c/nvml-caller.c"),
             Self::NvmlAsk => include_str!("../c/nvml-ask.c"),
+            Self::SandboxUtils => include_str!("../c/sandboxutils.c"),
             Self::Dxcore => include_str!("../c/dxcore.c"),
             Self::Cuda => include_str!("../c/cuda.c"),
             Self::NvidiaSmi => include_str!("../c/nvidia-smi.c"),
@@ -65,6 +68,11 @@ impl Source {
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Nvml => &["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
+            Self::SandboxUtils => &[
+                "-shared",
+                "-fPIC",
+                "-Wl,-soname,libnvidia-sandboxutils.so.1",
+            ],
             Self::Dxcore => &["-shared", "-fPIC", "-Wl,-soname,libdxcore.so"],
             Self::Cuda => &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"],
             // glibc before 2.34 has dlopen in a separate library.

@@ -251,6 +251,23 @@ Result nvmlDeviceGetCudaComputeCapability(Device d, int *major, int *minor)
     return OK;
 }
 
+Result nvmlDeviceGetArchitecture(Device d, unsigned *architecture)
+{
+    int major, minor;
+
+    ENTER_DEVICE(d);
+    RESULTS(architecture);
+    major = gpus[d->gpu].major_capability;
+    minor = gpus[d->gpu].minor_capability;
+    *architecture = major == 9                  ? 9
+                    : major == 8 && minor == 9  ? 8
+                    : major == 8                ? 7
+                    : major == 7 && minor >= 5  ? 6
+                    : major >= 5 && major <= 7  ? (unsigned)major - 2
+                                                : 0xffffffffu;
+    return OK;
+}
+
 /* ---- MIG ---- */
 
 Result nvmlDeviceGetMigMode(Device d, unsigned *current, unsigned *pending)

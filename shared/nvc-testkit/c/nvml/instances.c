@@ -170,6 +170,34 @@ Result nvmlGpuInstanceGetInfo(Instance i, void *out)
     return OK;
 }
 
+static unsigned compute_profile_of(Compute c)
+{
+    unsigned compute, slices, gigabytes, number = 0;
+    char attribute[16];
+
+    parse_name(c->name, &compute, &slices, &gigabytes, attribute);
+    while (number + 1 < COMPUTE_PROFILES && compute_slices[number] != compute)
+        number++;
+    return number;
+}
+
+Result nvmlGpuInstanceGetComputeInstances(Instance i, unsigned profile, Compute *found, unsigned *count)
+{
+    unsigned n = 0;
+
+    ENTER_INSTANCE(i);
+    RESULTS(found && count);
+    if (profile >= COMPUTE_PROFILES)
+        return NOT_SUPPORTED;
+    if (geteuid())
+        return NO_PERMISSION;
+    for (int j = 0; j < mig_count; j++)
+        if (migs[j].gpu == i->gpu && migs[j].gpu_instance == i->id && compute_profile_of(&migs[j]) == profile)
+            found[n++] = &migs[j];
+    *count = n;
+    return OK;
+}
+
 Result nvmlGpuInstanceGetComputeInstanceById(Instance i, unsigned id, Compute *found)
 {
     ENTER_INSTANCE(i);
@@ -182,17 +210,6 @@ Result nvmlGpuInstanceGetComputeInstanceById(Instance i, unsigned id, Compute *f
             return OK;
         }
     return NOT_FOUND;
-}
-
-static unsigned compute_profile_of(Compute c)
-{
-    unsigned compute, slices, gigabytes, number = 0;
-    char attribute[16];
-
-    parse_name(c->name, &compute, &slices, &gigabytes, attribute);
-    while (number + 1 < COMPUTE_PROFILES && compute_slices[number] != compute)
-        number++;
-    return number;
 }
 
 Result nvmlComputeInstanceGetInfo_v2(Compute c, void *out)
@@ -319,4 +336,32 @@ Result nvmlDeviceGetAttributes_v2(Device d, void *out)
     attributes->multiprocessors = 16 * attributes->compute_slices;
     attributes->memory = megabytes(d->gpu, profile_of(d));
     return OK;
+}
+
+/* The first versions of these functions have structures without the last member. */
+Result nvmlDeviceGetAttributes(Device d, void *out)
+{
+    struct { unsigned numbers[8]; unsigned long long memory; } all;
+    Result r;
+
+    ENTER_DEVICE(d);
+    RESULTS(out);
+    if (!(r = nvmlDeviceGetAttributes_v2(d, &all)))
+        memcpy(out, all.numbers, sizeof all.numbers);
+    return r;
+}
+
+Result nvmlComputeInstanceGetInfo(Compute c, void *out)
+{
+    struct {
+        struct { Device device; Instance instance; unsigned id, profile; } first;
+        struct placement placement;
+    } all;
+    Result r;
+
+    ENTER_DEVICE(c);
+    RESULTS(out);
+    if (!(r = nvmlComputeInstanceGetInfo_v2(c, &all)))
+        memcpy(out, &all.first, sizeof all.first);
+    return r;
 }

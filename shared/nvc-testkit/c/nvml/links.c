@@ -86,3 +86,13 @@ Result nvmlDeviceGetP2PStatus(Device a, Device b, unsigned index, unsigned *stat
         *status = P2P_NOT_SUPPORTED;
     return OK;
 }
+
+/* No board of a profile has two GPUs. */
+Result nvmlDeviceOnSameBoard(Device a, Device b, int *same)
+{
+    ENTER_DEVICE(b);
+    ENTER_DEVICE(a);
+    RESULTS(same);
+    *same = a->gpu == b->gpu;
+    return OK;
+}

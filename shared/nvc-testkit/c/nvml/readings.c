@@ -109,7 +109,7 @@ Result nvmlDeviceGetDecoderUtilization(Device d, unsigned *n, unsigned *period)
 static Result memory(Device d, const char *total, const char *if_no_total, const char *used, const char *if_not_used,
                      unsigned long long *out)
 {
-    Result r = wide(d, total, if_no_total, &out[0]);
+    Result r = out ? wide(d, total, if_no_total, &out[0]) : INVALID_ARGUMENT;
 
     if (r || (r = wide(d, used, if_not_used, &out[2])))
         return r;
@@ -124,6 +124,26 @@ static Result memory(Device d, const char *total, const char *if_no_total, const
 Result nvmlDeviceGetMemoryInfo(Device d, unsigned long long *out)
 {
     return memory(d, "total", "25769803776", "used", "1073741824", out);
+}
+
+/* Version 2 begins with the version, and has what the driver reserves. */
+Result nvmlDeviceGetMemoryInfo_v2(Device d, void *out)
+{
+    struct { unsigned version; unsigned long long total, reserved, free, used; } *info = out;
+    unsigned long long all[3] = {0};
+    Result r;
+
+    if (!initializations)
+        return UNINITIALIZED;
+    if (!info || info->version != ((unsigned)sizeof *info | 2u << 24))
+        return INVALID_ARGUMENT;
+    if (!(r = nvmlDeviceGetMemoryInfo(d, all))) {
+        info->total = all[0];
+        info->reserved = 0;
+        info->free = all[1];
+        info->used = all[2];
+    }
+    return r;
 }
 
 Result nvmlDeviceGetBAR1MemoryInfo(Device d, unsigned long long *out)
@@ -197,4 +217,25 @@ Result nvmlDeviceGetTopologyCommonAncestor(Device a, Device b, int *level)
     if (r == OK)
         *level = (int)value;
     return r;
+}
+
+/* Every other GPU, if all are at this level or nearer. */
+Result nvmlDeviceGetTopologyNearestGpus(Device d, unsigned level, unsigned *count, Device *found)
+{
+    unsigned own = 0, n = 0;
+    Result r = narrow(d, "level", "30", &own);
+
+    if (r)
+        return r;
+    if (!count || level > 50 || level % 10 || (*count && !found))
+        return INVALID_ARGUMENT;
+    for (int i = 0; i < visible_count && own == level; i++)
+        if (&gpus[visible[i]] != d) {
+            if (n < *count)
+                found[n] = &gpus[visible[i]];
+            n++;
+        }
+    if (!*count || n < *count)
+        *count = n;
+    return OK;
 }

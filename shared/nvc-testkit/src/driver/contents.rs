@@ -35,6 +35,9 @@ fn libraries(builder: &Builder, driver: &Driver) -> io::Result<()> {
         let path = native.join(library.file_name(version));
         if library.stem == "libnvidia-ml" {
             files::file(&path, nvml(builder)?.as_slice(), 0o755)?;
+        } else if library.stem == "libnvidia-sandboxutils" {
+            let program = compiled(Source::SandboxUtils, &[])?;
+            files::file(&path, program.as_slice(), 0o644)?;
         } else if library.stem == "libcuda" && builder.cuda {
             let program = compiled(Source::Cuda, &[])?;
             files::file(&path, program.as_slice(), 0o644)?;
