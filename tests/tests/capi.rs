@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         the_same_as_the_command_line,
         the_same_with_migs,
         the_builtin_ldconfig,
+        the_capabilities_of_upstreams_steps,
         each_question_is_a_new_query,
         a_hanging_driver,
         a_killed_caller_leaves_nothing,
@@ -282,6 +283,18 @@ fn the_builtin_ldconfig() {
     };
     let expected = outcome(ldconfig.trim_start_matches("--ldconfig="));
     assert_eq!(outcome("builtin"), expected);
+}
+
+/// Upstream's command line keeps only the capabilities that upstream's steps need.
+fn the_capabilities_of_upstreams_steps() {
+    let program = Program::compile("gcc", "tests/c/steps.c", Check::Plain);
+    let ldconfig = host_ldconfig();
+    for ldconfig in [ldconfig.trim_start_matches("--ldconfig="), "builtin"] {
+        let container = debian();
+        let run = program.run().args([machine::driver().root().as_os_str()]);
+        let run = run.args([container.pid().to_string()]);
+        run.args([container.root()]).args([ldconfig]).succeeds();
+    }
 }
 
 fn build(profile: Profile) -> (Driver, Scratch) {
