@@ -28,6 +28,7 @@ pub(crate) fn all(world: &World) -> Vec<Section> {
     for mode in ["auto", "legacy"] {
         sections.push(hook(world, mode));
     }
+    sections.push(legacy(world));
     table::shorten(&mut sections);
     sections
 }
@@ -99,16 +100,37 @@ fn runtime(world: &World, mode: &str, devices: &str) -> Section {
     })
 }
 
+/// Prints a container's state for a hook; this shell is its process.
+const STATE: &str = "echo \"{\\\"ociVersion\\\":\\\"1.0.2\\\",\\\"id\\\":\\\"c\\\",\\\"status\\\":\\\"creating\\\",\
+                     \\\"pid\\\":$$,\\\"bundle\\\":\\\"/bundle\\\"}\"";
+
 /// The prestart hook, with a program in nvidia-container-cli's place that prints its arguments.
 fn hook(world: &World, mode: &str) -> Section {
     world.configure(mode, "arguments");
     world.request("all");
-    let script = "echo \"{\\\"ociVersion\\\":\\\"1.0.2\\\",\\\"id\\\":\\\"c\\\",\\\"status\\\":\\\"creating\\\",\
-                  \\\"pid\\\":$$,\\\"bundle\\\":\\\"/bundle\\\"}\" | nvidia-container-runtime-hook prestart";
-    let done = world.run(&["sh", "-c", script]);
+    let script = format!("{STATE} | nvidia-container-runtime-hook prestart");
+    let done = world.run(&["sh", "-c", &script]);
     section(world, &format!("hook {mode} all"), &done, || {
         let without_pid = |word: &&str| !word.starts_with("--pid=");
         let words = done.out.split_whitespace().filter(without_pid);
         vec![words.collect::<Vec<_>>().join(" ")]
+    })
+}
+
+/// What the prestart hook puts into a container: its mounts, and the links in its root.
+fn legacy(world: &World) -> Section {
+    world.configure("legacy", "nvidia-container-cli");
+    world.request("all");
+    world.renew_container();
+    // Runtimes run hooks in the bundle.
+    let script = format!(
+        "cd /bundle; {STATE} | nvidia-container-runtime-hook prestart || exit; \
+         while read -r line; do echo \"$line\"; done < /proc/self/mountinfo"
+    );
+    let done = world.run(&["sh", "-c", &script]);
+    section(world, "container legacy all", &done, || {
+        let mut lines = printed::mounts(&done.out);
+        lines.extend(printed::links(&world.container(), ""));
+        lines
     })
 }

@@ -1,5 +1,8 @@
 //! Prints what a container gets as lines: nodes, mounts, hooks, variables.
 
+use std::fs;
+use std::path::Path;
+
 use nvc_testkit::driver::{Driver, NATIVE};
 use serde_json::Value;
 
@@ -110,6 +113,44 @@ pub(crate) fn container(before: &Value, after: &Value) -> Vec<String> {
             let mut own = hook(entry);
             own[0] += &format!(" ({stage})");
             lines.extend(own);
+        }
+    }
+    lines
+}
+
+/// The mounts of a mountinfo below the container's root that come from the machine, or are new.
+pub(crate) fn mounts(mountinfo: &str) -> Vec<String> {
+    let of_line = |line: &str| {
+        let mut words = line.split(' ').skip(3);
+        let (source, target) = (words.next()?, words.next()?);
+        let target = target.strip_prefix("/bundle/rootfs")?;
+        // The container's own procfs has the kernel's files of the driver.
+        if matches!(target, "" | "/proc" | "/proc/driver" | "/proc/devices") {
+            return None;
+        }
+        match source.split_once("/machine/") {
+            Some((_, path)) => Some(from_to("mount", &format!("/{path}"), target)),
+            None => Some(format!("tmpfs at {target}")),
+        }
+    };
+    mountinfo.lines().filter_map(of_line).collect()
+}
+
+/// The links below a directory of a root, in order.
+pub(crate) fn links(root: &Path, directory: &str) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(root.join(directory))
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let mut lines = Vec::new();
+    for name in names {
+        let path = format!("{directory}/{name}");
+        let path = path.trim_start_matches('/');
+        match fs::read_link(root.join(path)) {
+            Ok(target) => lines.push(format!("link /{path} to {}", target.display())),
+            Err(_) => lines.extend(links(root, path)),
         }
     }
     lines

@@ -13,10 +13,11 @@ use serde_json::{Value, json};
 /// Our programs on the machine.
 pub(crate) const BIN: &str = "/opt/nvc/bin";
 
-/// Makes a directory the root, with the kernel's files of its driver, and executes a program there.
+/// Makes a directory the root, with the kernel's files of its driver, in it a container's root, and executes a program.
 const ENTER: &str = "set -e; mount --bind \"$0\" \"$0\"
     for p in driver devices; do [ ! -e \"$0/proc/$p\" ] || mount --bind \"$0/proc/$p\" /proc/$p; done
-    mkdir -p \"$0/proc\"; mount --rbind /proc \"$0/proc\"; exec chroot \"$0\" \"$@\"";
+    mkdir -p \"$0/proc\"; mount --rbind /proc \"$0/proc\"
+    r=\"$0/bundle/rootfs\"; mount --bind \"$r\" \"$r\"; mount --rbind /proc \"$r/proc\"; exec chroot \"$0\" \"$@\"";
 
 /// A machine.
 pub(crate) struct World {
@@ -56,21 +57,32 @@ impl World {
         files::file(&bin.join("runc"), "#!/bin/sh\nexit 0\n", 0o755).unwrap();
         // It shows what the hook asks of nvidia-container-cli.
         files::file(&bin.join("arguments"), "#!/bin/sh\necho \"$*\"\n", 0o755).unwrap();
-        for directory in ["tmp", "run", "bundle/rootfs/etc", "bundle/rootfs/proc"] {
+        userland::install(driver.root(), &["ldconfig"], &libraries).unwrap();
+        for directory in ["tmp", "run"] {
             files::directory(&driver.path(directory)).unwrap();
         }
-        let images = format!("/bundle/rootfs/usr/lib/{}", NATIVE.0);
-        files::directory(&driver.path(images)).unwrap();
-        files::file(
-            &driver.path("/bundle/rootfs/etc/debian_version"),
-            "12\n",
-            0o644,
-        )
-        .unwrap();
-        Self {
+        let world = Self {
             driver,
             _scratch: scratch,
+        };
+        world.renew_container();
+        world
+    }
+
+    /// Makes a new root for a container: the directories of a Debian image.
+    pub(crate) fn renew_container(&self) {
+        let root = self.container();
+        let _ = fs::remove_dir_all(&root);
+        let libraries = format!("usr/lib/{}", NATIVE.0);
+        for directory in ["etc", "proc", "dev", "sys", &libraries] {
+            files::directory(&root.join(directory)).unwrap();
         }
+        files::file(&root.join("etc/debian_version"), "12\n", 0o644).unwrap();
+    }
+
+    /// Returns the container's root.
+    pub(crate) fn container(&self) -> PathBuf {
+        self.driver.path("/bundle/rootfs")
     }
 
     /// Returns the driver root that the toolkit is told.
@@ -83,7 +95,7 @@ impl World {
     pub(crate) fn configure(&self, mode: &str, cli: &str) {
         let root = self.told();
         let text = format!(
-            "[nvidia-container-cli]\nroot = \"{root}\"\npath = \"{BIN}/{cli}\"\n\
+            "[nvidia-container-cli]\nroot = \"{root}\"\npath = \"{BIN}/{cli}\"\nload-kmods = false\nno-cgroups = true\n\
              [nvidia-ctk]\npath = \"{BIN}/nvidia-cdi-hook\"\n\
              [nvidia-container-runtime]\nmode = \"{mode}\"\nruntimes = [\"{BIN}/runc\"]\n\
              [nvidia-container-runtime-hook]\npath = \"{BIN}/nvidia-container-runtime-hook\"\n"
