@@ -1,6 +1,7 @@
 //! Finds programs, firmware and sockets in all directories where a driver may install them.
 
 use std::os::fd::AsFd;
+use std::path::{Component, PathBuf};
 
 use log::info;
 use nix::sys::stat::SFlag;
@@ -8,7 +9,7 @@ use nix::sys::stat::SFlag;
 use super::search::Search;
 use crate::capability::Capability;
 use crate::host::{DriverFile, FileClass, catalogue};
-use crate::path::HostPath;
+use crate::path::{ContainerPath, HostPath};
 use crate::{inroot, read_file};
 
 /// Directories searched after the caller's.
@@ -26,7 +27,9 @@ const SOCKETS: [&str; 2] = ["nvidia-persistenced/socket", "nvidia-fabricmanager/
 const RUN: [&str; 2] = ["/run", "/var/run"];
 const MPS: &str = "/tmp/nvidia-mps";
 
-/// Returns the existing programs, with links resolved.
+/// Returns the existing programs, with links resolved. In a container, each has the name under which it was found.
+///
+/// Debian's /usr/bin/nvidia-smi is a link by way of /etc/alternatives. Its target is in no directory of an image's `PATH`.
 pub(super) fn programs(search: &mut Search<'_>, given: &[HostPath]) -> Vec<DriverFile> {
     let standard = STANDARD.iter().map(HostPath::new);
     let directories: Vec<_> = given.iter().cloned().chain(standard).collect();
@@ -35,14 +38,32 @@ pub(super) fn programs(search: &mut Search<'_>, given: &[HostPath]) -> Vec<Drive
         let mut places = directories.iter().map(|place| place.join(pattern.name));
         let program = places.find_map(|place| {
             let real = search.file(&place)?;
-            is_executable(search, &real).then_some(real)
+            is_executable(search, &real).then_some((place, real))
         });
         match program {
-            Some(real) => found.push(pattern.file(real)),
+            Some((place, real)) => {
+                let mut file = pattern.file(real);
+                let at = name_in_container(search, &place);
+                file.at = (at.as_path() != file.path.as_path()).then_some(at);
+                found.push(file);
+            }
             None => info!("missing program {}", pattern.name),
         }
     }
     found
+}
+
+/// Returns the path without `.`, `..` and repeated slashes, which no specification should contain.
+fn name_in_container(search: &mut Search<'_>, place: &HostPath) -> ContainerPath {
+    let has_parent = place
+        .as_path()
+        .components()
+        .any(|c| c == Component::ParentDir);
+    let place = match search.real_directory(&place.parent()) {
+        Some(real) if has_parent => real.join(place.file_name()),
+        _ => place.clone(),
+    };
+    ContainerPath::new(place.as_path().components().collect::<PathBuf>())
 }
 
 fn is_executable(search: &Search<'_>, file: &HostPath) -> bool {

@@ -126,6 +126,12 @@ impl<'r> Search<'r> {
             })
     }
 
+    /// Returns a directory's real path, if it exists.
+    pub(super) fn real_directory(&mut self, directory: &HostPath) -> Option<HostPath> {
+        let found = self.paths.directory(directory.clone());
+        found.ok().map(|(_, real)| real.clone())
+    }
+
     /// Returns a regular file's real path, if it exists.
     pub(super) fn file(&mut self, path: &HostPath) -> Option<HostPath> {
         self.of_kind(path, |kind| kind == SFlag::S_IFREG)

@@ -131,7 +131,10 @@ fn programs_firmware_and_sockets() {
     let info = tree.find();
     assert_eq!(
         lines(info.of_class(FileClass::Program)),
-        ["/usr/lib/nvidia/current/nvidia-smi", "/opt/bin/nvidia-imex",]
+        [
+            "/usr/lib/nvidia/current/nvidia-smi at /usr/bin/nvidia-smi",
+            "/opt/bin/nvidia-imex",
+        ]
     );
     assert_eq!(
         lines(info.of_class(FileClass::Firmware)),
@@ -144,6 +147,53 @@ fn programs_firmware_and_sockets() {
         lines(info.of_class(FileClass::Socket)),
         ["/var/run/nvidia-persistenced/socket"]
     );
+}
+
+#[test]
+fn a_program_has_the_name_under_which_it_was_found() {
+    let tree = Tree(tempfile::tempdir().unwrap());
+    tree.file("/usr/lib64/libcuda.so.535.1", "");
+    let current = "/usr/lib/nvidia/current";
+    for name in ["nvidia-smi", "nvidia-debugdump", "nvidia-persistenced"] {
+        tree.program(&format!("{current}/{name}"));
+    }
+    tree.file("/usr/bin/other", "");
+    tree.file("/etc/alternatives/other", "");
+    // Two links in a row, as Debian's packages have them.
+    tree.link(
+        "/etc/alternatives/nvidia--nvidia-smi",
+        "/usr/bin/nvidia-smi",
+    );
+    tree.link(
+        &format!("{current}/nvidia-smi"),
+        "/etc/alternatives/nvidia--nvidia-smi",
+    );
+    tree.link("usr/bin", "/bin");
+    tree.link(
+        "../lib/nvidia/current/nvidia-debugdump",
+        "/usr/bin/nvidia-debugdump",
+    );
+    let root = DriverRoot::open(tree.0.path()).unwrap();
+    let found = |programs: &[&str]| {
+        let wanted = FileSearch {
+            programs: programs.iter().map(HostPath::new).collect(),
+            ..FileSearch::default()
+        };
+        let info = find(&root, Some("535.1"), &wanted).unwrap();
+        lines(info.of_class(FileClass::Program))
+    };
+    let usual = [
+        "/usr/lib/nvidia/current/nvidia-smi at /usr/bin/nvidia-smi",
+        "/usr/lib/nvidia/current/nvidia-debugdump at /usr/bin/nvidia-debugdump",
+    ];
+    assert_eq!(found(&[]), usual);
+    let by_link = usual.map(|line| line.replace("at /usr/bin", "at /bin"));
+    assert_eq!(found(&["/bin"]), by_link);
+    assert_eq!(found(&["/bin/../lib/../bin/./"]), usual);
+    assert_eq!(found(&["/usr//bin/"]), usual);
+    let direct = found(&[current]);
+    assert_eq!(direct[0], "/usr/lib/nvidia/current/nvidia-smi");
+    assert_eq!(direct[2], "/usr/lib/nvidia/current/nvidia-persistenced");
 }
 
 #[test]
