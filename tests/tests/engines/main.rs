@@ -3,6 +3,7 @@
 //! Every test checks from inside a container which nodes can be opened, which GPUs nvidia-smi lists, and whether the
 //! loader's cache has the libraries. An engine that does not start is a failure.
 
+mod alternatives;
 mod annotations;
 mod containerd;
 mod daemon;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
             replaced::TESTS,
             handover::TESTS,
             nvml_user::TESTS,
+            alternatives::TESTS,
         ];
         for (name, run) in all.into_iter().flatten() {
             tests.push(test(format!("{runtime}_{name}"), &needs, move || {
