@@ -8,6 +8,8 @@ use nvc_policy::config::schema::{self, Kind};
 use nvc_program::goflag::boolean;
 use toml_edit::{Array, DocumentMut, Item, Table, Value};
 
+use crate::toml_values;
+
 /// Settings that are shown as comments while they are unset: table, key, example.
 const DOCUMENTED: [(&str, &str, &str); 10] = [
     (
@@ -105,18 +107,61 @@ pub(crate) fn default_text(host: Host) -> String {
 /// The text is not TOML, a key is unknown, or a value has the wrong type. Nothing is changed then.
 pub(crate) fn change(text: &str, settings: &[String], list_separator: &str) -> Result<String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let text = &uncommented(text, settings);
-    let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
+    let original = parse(text)?;
+    let keys: Vec<Vec<&str>> = settings.iter().map(|setting| key_of(setting)).collect();
+    let check = |new: &str| {
+        toml_values::check(&original, new, &keys)?;
+        // A file that is not edited may have errors: it is printed as it is.
+        if settings.is_empty() {
+            return Ok(());
+        }
+        let read = nvc_policy::config::parse(new);
+        read.map(drop).map_err(|error| refused(error.to_string()))
+    };
+    let commented = with_settings(&uncommented(text, settings), settings, list_separator);
+    if let Ok((_, commented)) = &commented
+        && check(commented).is_ok()
+    {
+        return Ok(commented.clone());
+    }
+    // What looks like a comment or a header may be in a text of several lines.
+    let (plain, _) = with_settings(text, settings, list_separator)?;
+    check(&plain)?;
+    Ok(plain)
+}
+
+/// Returns the key path of a setting.
+fn key_of(setting: &str) -> Vec<&str> {
+    let name = setting.split('=').next().unwrap_or_default();
+    name.split('.').collect()
+}
+
+/// Returns the text with the settings, without and with comments for settings that are unset.
+fn with_settings(
+    text: &str,
+    settings: &[String],
+    list_separator: &str,
+) -> Result<(String, String)> {
+    let mut document = parse(text)?;
+    for setting in settings {
+        set(&mut document, setting, list_separator)
+            .map_err(|error| error.context(format!("invalid --set option {setting}")))?;
+    }
+    Ok((document.to_string(), documented_text(&document)))
+}
+
+fn parse(text: &str) -> Result<DocumentMut> {
+    text.parse().map_err(|error: toml_edit::TomlError| {
         let at = error.span().map_or(0, |span| span.start);
         let before = text.get(..at).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let column = at - before.rfind('\n').map_or(0, |newline| newline + 1) + 1;
         refused(format!("line {line}, column {column}: {}", error.message()))
-    })?;
-    for setting in settings {
-        set(&mut document, setting, list_separator)
-            .map_err(|error| error.context(format!("invalid --set option {setting}")))?;
-    }
+    })
+}
+
+/// Returns a document as text, with the settings that are unset as comments.
+fn documented_text(document: &DocumentMut) -> String {
     let active = |table: &str, key: &str| {
         let place = if table.is_empty() {
             Some(document.as_item())
@@ -132,7 +177,7 @@ pub(crate) fn change(text: &str, settings: &[String], list_separator: &str) -> R
     for name in ["nvidia-container-cli", "nvidia-container-runtime"] {
         let is_open = document
             .get(name)
-            .is_none_or(|item| item.as_table().is_some_and(Table::is_implicit));
+            .is_none_or(|item| item.as_table().is_some_and(may_get_header));
         if is_open
             && !text
                 .lines()
@@ -146,7 +191,12 @@ pub(crate) fn change(text: &str, settings: &[String], list_separator: &str) -> R
             text += &format!("{gap}\n[{name}]\n");
         }
     }
-    Ok(with_comments(&text, &active))
+    with_comments(&text, &active)
+}
+
+/// Returns true if a table has no header, and no dotted keys or braces write it.
+fn may_get_header(table: &Table) -> bool {
+    table.is_implicit() && !table.is_dotted()
 }
 
 /// Uncomments the settings to set, so that the values get their usual position.
@@ -214,13 +264,14 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<()>
     let last = words.pop().unwrap_or_default();
     let mut table = document.as_table_mut() as &mut dyn toml_edit::TableLike;
     for word in words {
-        let item = table.entry(word).or_insert_with(|| {
-            let mut table = Table::new();
-            table.set_implicit(true);
-            Item::Table(table)
-        });
-        table = item
-            .as_table_like_mut()
+        if table.get(word).is_none() {
+            let mut new = Table::new();
+            new.set_implicit(true);
+            toml_values::insert(table, word, Item::Table(new));
+        }
+        table = table
+            .get_mut(word)
+            .and_then(Item::as_table_like_mut)
             .ok_or_else(|| refused(format!("{word} is not a table")))?;
     }
     if value == Some("nil") && key.name.starts_with("features.") {
@@ -331,6 +382,67 @@ mod tests {
             "{new}"
         );
         assert_eq!(changed(&new, &[]).unwrap(), new, "twice is once");
+    }
+
+    /// Ways to write tables and what looks like them.
+    const WRITTEN: [&str; 14] = [
+        "nvidia-container-cli.root = \"/\"\n",
+        "nvidia-container-cli.root = \"/\" # why\r\nnvidia-ctk.path = 'x'\r\n",
+        "nvidia-container-runtime.modes.cdi.default-kind = \"a.b/c\"\n",
+        "nvidia-container-cli = { root = \"/\" }\nnvidia-container-runtime = {}\n",
+        "nvidia-container-runtime = { modes.cdi = { default-kind = \"a.b/c\" } }\n",
+        "[nvidia-container-runtime]\nmodes.cdi.default-kind = \"a.b/c\"\n",
+        "[nvidia-container-runtime.modes.cdi]\ndefault-kind = \"a.b/c\"\n",
+        "[[extra]]\na = 1\n#root = \"/x\"\n[[extra]]\na = 2\n",
+        "x = \"\"\"\n[nvidia-container-cli]\n#root = 1\n\"\"\"\n",
+        "x = '''\n[nvidia-container-cli]\n#no-cgroups = false\n'''\n[nvidia-container-cli]\n",
+        "[\"nvidia-container-cli\"]\nroot = \"/\"\n[other]\na = [1, { b = 2 }]\n",
+        "# mine\r\n[nvidia-container-cli]\r\n#root = \"/x\"\r\nx = 1.5\r\n",
+        "features.a.b = 1979-05-27\nfeatures.c = [ # why\n 1,\n]\n",
+        "",
+    ];
+
+    const SETTINGS: [&str; 8] = [
+        "disable-require=true",
+        "nvidia-container-cli.no-cgroups",
+        "nvidia-container-cli.root=/y",
+        "nvidia-container-cli.environment=A:B",
+        "nvidia-container-runtime.modes.cdi.spec-dirs=/a:/b",
+        "nvidia-container-runtime.modes.csv.mount-spec-path=/m",
+        "nvidia-container-runtime.mode=cdi",
+        "nvidia-ctk.path=/z",
+    ];
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(400))]
+
+        /// Whatever is written can be read, has the setting, and every other value.
+        #[test]
+        fn edits_keep_all_other_values(
+            parts in proptest::sample::subsequence(&WRITTEN[..], 0..=4),
+            settings in proptest::sample::subsequence(&SETTINGS[..], 1..=4),
+        ) {
+            let text = parts.concat();
+            let before = parse(&text);
+            proptest::prop_assume!(before.is_ok() && nvc_policy::config::parse(&text).is_ok());
+            let new = changed(&text, &settings).unwrap_or_else(|error| panic!("{error}: {text}"));
+            let read = nvc_policy::config::parse(&new);
+            proptest::prop_assert!(read.is_ok(), "{}\n{}", text, new);
+            let keys: Vec<_> = settings.iter().map(|setting| key_of(setting)).collect();
+            let checked = toml_values::check(&before.unwrap(), &new, &keys);
+            proptest::prop_assert!(checked.is_ok(), "{}\n{}", text, new);
+            let document = parse(&new).unwrap();
+            for keys in keys {
+                let mut item = Some(document.as_item());
+                for key in keys {
+                    item = item.and_then(|item| item.as_table_like()?.get(key));
+                }
+                proptest::prop_assert!(item.is_some(), "{}", new);
+            }
+            // Again changes nothing.
+            let again = changed(&new, &settings);
+            proptest::prop_assert!(again.is_ok_and(|again| again == new));
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod query;
 // files edited
 mod config_file;
 mod engine;
+mod toml_values;
 
 // messages
 mod logging;

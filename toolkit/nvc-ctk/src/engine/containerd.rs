@@ -11,6 +11,7 @@ use toml_edit::{Array, DocumentMut, Item, Table, value};
 
 use super::change::Change;
 use super::{Runtime, tables};
+use crate::toml_values;
 
 /// containerd's configuration file.
 pub(crate) const CONFIG: &str = "/etc/containerd/config.toml";
@@ -60,7 +61,7 @@ pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
                     files.drops_default,
                 )?),
             },
-            import(files, main, version, drop_in),
+            import(files, main, version, drop_in)?,
         ]),
         _ => Ok(vec![Change {
             path: files.path.into(),
@@ -192,6 +193,7 @@ fn edited(
     drops_default: bool,
 ) -> Result<String> {
     let version = version_of(&document)?;
+    let original = document.clone();
     if document.as_table().is_empty() {
         document.insert("version", value(version));
     }
@@ -199,7 +201,18 @@ fn edited(
     if drops_default {
         keep_default(path, document.as_table_mut(), version)?;
     }
-    Ok(document.to_string())
+    let section = ["plugins", plugin_of(version), "containerd"];
+    let in_section = |keys: &[&'static str]| [&section[..], keys].concat();
+    let mut changed = vec![
+        vec!["version"],
+        in_section(&["default_runtime_name"]),
+        [&section[..], &["runtimes", &runtime.name]].concat(),
+        cdi_key(version).to_vec(),
+    ];
+    if drops_default {
+        changed.push(in_section(&["runtimes", BUILT_IN]));
+    }
+    tables::checked(path, &original, &document, &changed)
 }
 
 /// Adds the built-in default runtime to a configuration that does not name it.
@@ -236,10 +249,13 @@ fn register(path: &Path, root: &mut Table, version: i64, runtime: &Runtime) -> R
     }
     let runtimes = tables::table(path, containerd, &["runtimes"])?;
     if runtimes.get(&runtime.name).is_none() {
-        runtimes.insert(&runtime.name, options.unwrap_or_else(own_options));
+        let options = options.unwrap_or_else(own_options);
+        toml_values::insert(runtimes, &runtime.name, options);
     }
     let entry = tables::table(path, runtimes, &[&runtime.name])?;
-    if entry.get("runtime_type").is_none() {
+    // With an empty type containerd has no shim to start.
+    let kind = entry.get("runtime_type");
+    if kind.is_none_or(|kind| kind.as_str() == Some("")) {
         tables::set(entry, "runtime_type", "io.containerd.runc.v2");
     }
     let options = tables::table(path, entry, &["options"])?;
@@ -279,7 +295,13 @@ fn own_options() -> Item {
 }
 
 /// Returns the main file with the import, and with a version if it was empty.
-fn import(files: Files<'_>, mut document: DocumentMut, version: i64, drop_in: &Path) -> Change {
+fn import(
+    files: Files<'_>,
+    mut document: DocumentMut,
+    version: i64,
+    drop_in: &Path,
+) -> Result<Change> {
+    let original = document.clone();
     if document.as_table().is_empty() {
         document.insert("version", value(version));
     }
@@ -293,11 +315,13 @@ fn import(files: Files<'_>, mut document: DocumentMut, version: i64, drop_in: &P
             tables::set(document.as_table_mut(), "imports", imports);
         }
     }
-    Change {
+    let changed = [vec!["version"], vec!["imports"]];
+    let after = tables::checked(files.path, &original, &document, &changed)?;
+    Ok(Change {
         path: files.path.into(),
         before: files.text.map(Into::into),
-        after: Some(document.to_string()),
-    }
+        after: Some(after),
+    })
 }
 
 /// Returns the import pattern: the drop-in's whole directory, so that other drop-ins work too.

@@ -7,6 +7,7 @@ use toml_edit::{DocumentMut, Item, Table};
 
 use super::change::Change;
 use super::{Runtime, tables};
+use crate::toml_values;
 
 /// CRI-O's configuration file.
 pub(crate) const CONFIG: &str = "/etc/crio/crio.conf";
@@ -42,6 +43,7 @@ pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Change> {
         Some(drop_in) => (drop_in, files.drop_in_text, DocumentMut::new()),
         None => (files.path, files.text, main),
     };
+    let original = document.clone();
     let root = document.as_table_mut();
     if runtime.set_as_default {
         let section = tables::table(path, root, &RUNTIMES[..2])?;
@@ -49,15 +51,20 @@ pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Change> {
     }
     let runtimes = tables::table(path, root, &RUNTIMES)?;
     if runtimes.get(&runtime.name).is_none() {
-        runtimes.insert(&runtime.name, options);
+        toml_values::insert(runtimes, &runtime.name, options);
     }
     let entry = tables::table(path, runtimes, &[&runtime.name])?;
     tables::set(entry, "runtime_path", runtime.path.as_str());
     tables::set(entry, "runtime_type", "oci");
+    let changed = [
+        vec!["crio", "runtime", "default_runtime"],
+        [&RUNTIMES[..], &[&runtime.name]].concat(),
+    ];
+    let after = tables::checked(path, &original, &document, &changed)?;
     Ok(Change {
         path: path.into(),
         before: before.map(Into::into),
-        after: Some(document.to_string()),
+        after: Some(after),
     })
 }
 

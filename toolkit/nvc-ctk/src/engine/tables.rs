@@ -5,6 +5,8 @@ use std::path::Path;
 use libnvc::{Error, ErrorKind, Result};
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
+use crate::toml_values;
+
 /// Parses a document; the error has the line and column.
 pub(super) fn parse(path: &Path, text: &str) -> Result<DocumentMut> {
     text.parse().map_err(|error: toml_edit::TomlError| {
@@ -16,6 +18,19 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<DocumentMut> {
         let text = format!("{}: line {line}, column {column}: {reason}", path.display());
         Error::new(ErrorKind::Malformed, text)
     })
+}
+
+/// Returns an edited document as text, after a check that only the values at the `changed` key paths differ.
+pub(super) fn checked(
+    path: &Path,
+    before: &DocumentMut,
+    document: &DocumentMut,
+    changed: &[Vec<&str>],
+) -> Result<String> {
+    let after = document.to_string();
+    toml_values::check(before, &after, changed)
+        .map_err(|error| error.context(path.display().to_string()))?;
+    Ok(after)
 }
 
 /// Returns the item at a key path.
@@ -49,12 +64,13 @@ pub(super) fn table<'a>(
     let Some((key, rest)) = keys.split_first() else {
         return Ok(root);
     };
-    let item = root.entry(key).or_insert_with(|| {
+    if root.get(key).is_none() {
         let mut table = Table::new();
         table.set_implicit(true); // shown only if it holds settings
-        Item::Table(table)
-    });
-    let inner = item.as_table_like_mut().ok_or_else(|| {
+        toml_values::insert(root, key, Item::Table(table));
+    }
+    let inner = root.get_mut(key).and_then(Item::as_table_like_mut);
+    let inner = inner.ok_or_else(|| {
         let text = format!("{}: {key} is not a table", path.display());
         Error::new(ErrorKind::Malformed, text)
     })?;

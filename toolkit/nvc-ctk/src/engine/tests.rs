@@ -241,6 +241,61 @@ fn crio_comes_back() {
     }
 }
 
+/// Ways to write tables, after which headers of the same tables are not valid.
+#[test]
+fn tables_may_be_dotted_or_in_braces() {
+    let path = Path::new("/e/config.toml");
+    for text in [
+        "version = 2\nplugins.\"io.containerd.grpc.v1.cri\".sandbox_image = \"p\"\n",
+        "version = 2\nplugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.runtime_type = \"\"\n",
+        "version = 2\nplugins = { \"io.containerd.grpc.v1.cri\" = { a = 1 } }\n",
+        "version = 2\n[plugins]\n\"io.containerd.grpc.v1.cri\".containerd.x = 1\n[[list]]\na = 1\n",
+        "version = 2\r\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\r\nruntimes.runc = { x = 1 }\r\n",
+    ] {
+        for drop_in in [Some(Path::new("/e/conf.d/99.toml")), None] {
+            let files = containerd::Files {
+                path,
+                text: Some(text),
+                drop_in,
+                drop_in_text: None,
+                dumped: None,
+                drops_default: true,
+            };
+            for change in containerd::add(files, &all_set()).unwrap() {
+                let after = change.after.unwrap();
+                let document = tables::parse(path, &after).unwrap();
+                if change.path == path && drop_in.is_some() {
+                    continue;
+                }
+                let section = [
+                    "plugins",
+                    "io.containerd.grpc.v1.cri",
+                    "containerd",
+                    "runtimes",
+                ];
+                let keys = [&section[..], &["nvidia", "runtime_type"]].concat();
+                let kind = tables::text(document.as_item(), &keys);
+                assert_eq!(kind, Some("io.containerd.runc.v2"), "{text}\n{after}");
+            }
+        }
+    }
+    for text in [
+        "crio.runtime.default_runtime = \"crun\"\n",
+        "crio = { runtime.runtimes.crun = { a = 1 } }\n",
+        "[crio]\nruntime.runtimes.crun.runtime_path = \"/x\"\n",
+    ] {
+        let files = crio::Files {
+            path,
+            text: Some(text),
+            drop_in: None,
+            drop_in_text: None,
+            dumped: None,
+        };
+        let after = crio::add(files, &all_set()).unwrap().after.unwrap();
+        assert!(crio::has(path, &after, "nvidia").unwrap(), "{after}");
+    }
+}
+
 #[test]
 fn containerd_1_keeps_its_default_runtime() {
     let path = Path::new("/e/config.toml");
