@@ -54,6 +54,11 @@ impl<'w> Given<'w> {
         }
     }
 
+    /// Returns the same option under another of its names.
+    pub fn called(self, name: &'w str) -> Self {
+        Self { name, ..self }
+    }
+
     /// Returns the value of a flag: true without a value, also after `=`.
     ///
     /// # Errors

@@ -90,8 +90,8 @@ impl Words {
         while let Some(word) = self.words.get(self.at) {
             self.at += 1;
             let option = match Word::of(word) {
-                Word::Plain => continue,
-                Word::End => break,
+                Word::Plain if word != "-" => continue,
+                Word::Plain | Word::End => break,
                 Word::Option(option) => option,
             };
             let full = if option.name == "d" {

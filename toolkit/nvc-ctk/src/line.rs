@@ -205,7 +205,7 @@ impl LineParser {
     fn option(&mut self, given: Given<'_>) -> Result<(), String> {
         let (level, opt) = self.find(given.name).ok_or_else(|| given.unknown())?;
         let value = match opt.takes {
-            Takes::Flag => given.flag()?.to_string(),
+            Takes::Flag => given.called(opt.long).flag()?.to_string(),
             _ => given.text(|| self.words.pop_front())?,
         };
         self.values
