@@ -82,7 +82,6 @@ pub mod library_file;
 
 // for tests outside of the crate
 #[cfg(any(test, feature = "testing"))]
-#[doc(hidden)]
 pub mod testing;
 
 // used everywhere

@@ -6,6 +6,10 @@
 
 // the command line
 pub mod goflag;
+pub mod urfave;
+
+// nvidia-cdi-hook and what calls it
+pub mod hook_names;
 
 // start
 pub mod privileges;

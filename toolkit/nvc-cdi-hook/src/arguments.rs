@@ -1,9 +1,10 @@
-//! Parses a hook's arguments: `--name value`, `--name=value`, also with one dash.
+//! Parses a hook's arguments, by the grammar of [`nvc_program::urfave`].
 
 use std::ffi::OsString;
 
 use libnvc::{Error, ErrorKind, Result};
 use nvc_program::goflag::boolean;
+use nvc_program::urfave::{Word, items};
 
 /// An option of a hook.
 #[derive(Clone, Copy, Debug)]
@@ -75,18 +76,12 @@ impl Words {
     /// Returns the value of one of the program's flags if the next word is one: `--NAME`, `--NAME=true`, also with one
     /// dash.
     pub(crate) fn program_flag(&self, names: &[&str]) -> Option<Result<bool>> {
-        let word = self.peek()?;
-        let bare = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
-        let (name, value) = bare.split_once('=').unwrap_or((bare, ""));
-        let value = if value.is_empty() { "true" } else { value };
-        let refused = || {
-            invalid(format!(
-                "invalid value \"{value}\" for --{name}: not a boolean"
-            ))
-        };
-        names
-            .contains(&name)
-            .then(|| boolean(value).ok_or_else(refused))
+        match Word::of(self.peek()?) {
+            Word::Option(given) if names.contains(&given.name) => {
+                Some(given.flag().map_err(invalid))
+            }
+            _ => None,
+        }
     }
 
     /// Parses the rest of the words as options; ignores other words, as upstream does.
@@ -94,44 +89,30 @@ impl Words {
         let mut given = GivenOptions::default();
         while let Some(word) = self.words.get(self.at) {
             self.at += 1;
-            let Some(bare) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
-                continue;
+            let option = match Word::of(word) {
+                Word::Plain if word != "-" => continue,
+                Word::Plain | Word::End => break,
+                Word::Option(option) => option,
             };
-            if bare.is_empty() {
-                break;
-            }
-            let (name, value) = match bare.split_once('=') {
-                Some((name, value)) => (name, Some(value.to_string())),
-                None => (bare, None),
+            let full = if option.name == "d" {
+                "debug"
+            } else {
+                option.name
             };
-            let full = if name == "d" { "debug" } else { name };
             let opt = known.iter().chain(&EVERY).find(|opt| opt.name == full);
-            let opt =
-                opt.ok_or_else(|| invalid(format!("flag provided but not defined: -{name}")))?;
-            let value = match (opt.value, value) {
-                (None, value) => {
-                    let value = value.filter(|value| !value.is_empty());
-                    let value = value.unwrap_or_else(|| "true".into());
-                    boolean(&value).ok_or_else(|| {
-                        invalid(format!(
-                            "invalid value \"{value}\" for --{name}: not a boolean"
-                        ))
-                    })?;
-                    value
-                }
-                (Some(_), Some(value)) => value,
-                (Some(_), None) => {
-                    let next = self.words.get(self.at).cloned();
+            let opt = opt.ok_or_else(|| invalid(option.unknown()))?;
+            let value = if opt.value.is_none() {
+                option.flag().map(|is_on| is_on.to_string())
+            } else {
+                option.text(|| {
                     self.at += 1;
-                    next.ok_or_else(|| invalid(format!("flag needs an argument: --{name}")))?
-                }
+                    self.words.get(self.at - 1).cloned()
+                })
             };
+            let value = value.map_err(invalid)?;
             if opt.is_list {
-                given.0.extend(
-                    value
-                        .split(',')
-                        .map(|item| (opt.name, item.trim().to_string())),
-                );
+                let values = items(&value).map(|item| (opt.name, item.to_owned()));
+                given.0.extend(values);
             } else {
                 given.0.push((opt.name, value));
             }

@@ -10,6 +10,7 @@ mod symlinks;
 
 use libnvc::Result;
 use libnvc::plan::Intent;
+use nvc_program::hook_names;
 
 use crate::PROGRAM;
 use crate::arguments::{EVERY, GivenOptions, Opt};
@@ -48,7 +49,7 @@ const fn list(name: &'static str, value: &'static str, help: &'static str) -> Op
 
 const HOOKS: &[Hook] = &[
     Hook {
-        name: "create-symlinks",
+        name: hook_names::CREATE_SYMLINKS,
         about: "Make symbolic links in the container",
         options: &[list(
             "link",
@@ -59,7 +60,7 @@ const HOOKS: &[Hook] = &[
         intents: Some(symlinks::intents),
     },
     Hook {
-        name: "enable-cuda-compat",
+        name: hook_names::ENABLE_CUDA_COMPAT,
         about: "Let the loader find the image's CUDA compatibility libraries, if they are newer than the driver",
         options: &[
             text(
@@ -82,28 +83,28 @@ const HOOKS: &[Hook] = &[
         intents: Some(cuda_compat::intents),
     },
     Hook {
-        name: "disable-device-node-modification",
+        name: hook_names::DISABLE_NODE_MODIFICATION,
         about: "Tell programs in the container not to create device nodes",
         options: &[],
         uses_volumes: false,
         intents: Some(driver::params),
     },
     Hook {
-        name: "filter-driver-proc",
+        name: hook_names::FILTER_DRIVER_PROC,
         about: "Hide other GPUs in the container's /proc/driver/nvidia",
         options: &[],
         uses_volumes: false,
         intents: Some(driver::devices),
     },
     Hook {
-        name: "update-application-profile",
+        name: hook_names::UPDATE_PROFILE,
         about: "Let EGL see the container's GPUs only",
         options: &[],
         uses_volumes: false,
         intents: Some(driver::profile),
     },
     Hook {
-        name: "chmod",
+        name: hook_names::CHMOD,
         about: "Change permissions in the container",
         options: &[
             text("mode", "OCTAL", "The permissions"),
@@ -113,7 +114,7 @@ const HOOKS: &[Hook] = &[
         intents: Some(chmod::intents),
     },
     Hook {
-        name: "update-ldcache",
+        name: hook_names::UPDATE_LDCACHE,
         about: "Let the loader find the libraries of some directories",
         options: &[
             text(
@@ -127,7 +128,7 @@ const HOOKS: &[Hook] = &[
         intents: Some(library_path::intents),
     },
     Hook {
-        name: "create-soname-symlinks",
+        name: hook_names::CREATE_SONAME_SYMLINKS,
         about: "Make the links by which the loader finds the libraries of some directories",
         options: &[
             text(
@@ -141,7 +142,7 @@ const HOOKS: &[Hook] = &[
         intents: Some(library_path::intents),
     },
     Hook {
-        name: "merged",
+        name: hook_names::MERGED,
         about: "Do the work of several hooks in one process",
         options: merged::OPTIONS,
         uses_volumes: true,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 
-use nvc_program::goflag::boolean;
+use nvc_program::urfave::{Given, Word, as_boolean, items};
 
 use crate::table::{self, CommandNode, Opt, Takes};
 
@@ -79,8 +79,7 @@ impl CommandLine {
 
 /// Parses words, with the program's name first.
 ///
-/// The grammar is that of upstream's library: one dash or two before any name, options before and after words, a flag
-/// may be repeated, an outer command's options are known to the inner ones, and each command has a command `help`.
+/// The grammar is that of upstream's library ([`nvc_program::urfave`]): a flag may be repeated, an outer command's options are known to the inner ones, and each command has a command `help`.
 pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> Read {
     let words = words.iter().skip(1).map(|word| word.to_string_lossy());
     let mut parser = LineParser {
@@ -121,8 +120,8 @@ impl LineParser {
                 .commands
                 .iter()
                 .find(|node| node.name == trimmed || node.aliases.contains(&trimmed));
-            match (command, trimmed.strip_prefix('-')) {
-                (Some(_), _) | (_, None) if !rest.is_empty() && self.is_command(trimmed) => {
+            match (command, Word::of(trimmed)) {
+                (Some(_), _) | (_, Word::Plain) if !rest.is_empty() && self.is_command(trimmed) => {
                     rest.push(word);
                     rest.extend(self.words.drain(..));
                 }
@@ -132,14 +131,14 @@ impl LineParser {
                         rest.extend(self.words.drain(..)); // the hook program reads them
                     }
                 }
-                (None, None) if self.is_command(trimmed) => return Ok(self.help_on_next()),
-                (None, None | Some("")) => rest.push(word),
-                (None, Some("-")) => rest.extend(self.words.drain(..)),
-                (None, Some(option)) => match option.strip_prefix('-').unwrap_or(option) {
+                (None, Word::Plain) if self.is_command(trimmed) => return Ok(self.help_on_next()),
+                (None, Word::Plain) => rest.push(word),
+                (None, Word::End) => rest.extend(self.words.drain(..)),
+                (None, Word::Option(given)) => match bare(trimmed) {
                     "help" | "h" => wants_help = true,
                     "version" | "v" if self.levels.len() == 1 => return Ok(Read::Text(version())),
-                    long if option.starts_with('-') || self.find(long).is_some() => {
-                        self.option(long)?;
+                    _ if given.has_two_dashes || self.find(given.name).is_some() => {
+                        self.option(given)?;
                     }
                     letters => self.bundle(letters)?,
                 },
@@ -175,8 +174,7 @@ impl LineParser {
     }
 
     /// Finds an option by name, inner commands first; returns it with the level of its command.
-    fn find(&self, option: &str) -> Option<(usize, &'static Opt)> {
-        let name = option.split('=').next().unwrap_or_default();
+    fn find(&self, name: &str) -> Option<(usize, &'static Opt)> {
         let levels = self.levels.iter().enumerate().rev();
         let mut known = levels.flat_map(|(level, node)| {
             let global = if level == 0 { table::GLOBAL } else { &[] };
@@ -195,35 +193,20 @@ impl LineParser {
                 return Err(format!("flag provided but not defined: -{letters}"));
             }
             if others.is_empty() || others.starts_with('=') {
-                return self.option(rest);
+                return self.option(Given::of(rest));
             }
-            self.option(one)?;
+            self.option(Given::of(one))?;
             rest = others;
         }
         Ok(())
     }
 
-    /// Parses an option, given without its dashes; its value may be the next word, which may begin with a dash.
-    fn option(&mut self, option: &str) -> Result<(), String> {
-        let (name, value) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_string())),
-            None => (option, None),
-        };
-        let Some((level, opt)) = self.find(name) else {
-            return Err(format!("flag provided but not defined: -{name}"));
-        };
-        let value = match (opt.takes, value) {
-            (Takes::Flag, value) => {
-                let value = value.filter(|value| !value.is_empty());
-                let value = value.unwrap_or_else(|| "true".into());
-                as_boolean(opt, &value)?;
-                value
-            }
-            (_, Some(value)) => value,
-            (_, None) => self
-                .words
-                .pop_front()
-                .ok_or_else(|| format!("flag needs an argument: --{name}"))?,
+    /// Parses an option with its value, which may be the next word.
+    fn option(&mut self, given: Given<'_>) -> Result<(), String> {
+        let (level, opt) = self.find(given.name).ok_or_else(|| given.unknown())?;
+        let value = match opt.takes {
+            Takes::Flag => given.called(opt.long).flag()?.to_string(),
+            _ => given.text(|| self.words.pop_front())?,
         };
         self.values
             .entry((level, opt.long))
@@ -275,6 +258,12 @@ fn from_environment(opt: &Opt, variable: &dyn Fn(&str) -> Option<OsString>) -> O
     }
 }
 
+/// Returns an option without its dashes.
+fn bare(option: &str) -> &str {
+    let option = option.strip_prefix('-').unwrap_or(option);
+    option.strip_prefix('-').unwrap_or(option)
+}
+
 fn store(
     line: &mut CommandLine,
     opt: &'static Opt,
@@ -283,7 +272,7 @@ fn store(
     match opt.takes {
         Takes::Flag => {
             let value = given.and_then(|mut values| values.pop());
-            let value = value.map_or(Ok(false), |value| as_boolean(opt, &value))?;
+            let value = value.map_or(Ok(false), |value| as_boolean(opt.long, &value))?;
             line.flags.insert(opt.long, value);
         }
         Takes::Text(_) => {
@@ -292,23 +281,12 @@ fn store(
         }
         Takes::List(_) => {
             let values = given.unwrap_or_default();
-            let items = values.iter().flat_map(|value| value.split(','));
-            line.texts.insert(
-                opt.long,
-                items.map(|item| item.trim().to_string()).collect(),
-            );
+            let items = values.iter().flat_map(|value| items(value));
+            line.texts
+                .insert(opt.long, items.map(str::to_owned).collect());
         }
     }
     Ok(())
-}
-
-fn as_boolean(opt: &Opt, value: &str) -> Result<bool, String> {
-    boolean(value).ok_or_else(|| {
-        format!(
-            "invalid value \"{value}\" for --{}: not a boolean",
-            opt.long
-        )
-    })
 }
 
 /// Returns the help of the command with this path.

@@ -9,6 +9,7 @@ use libnvc::select::select_devices;
 use libnvc::survey::{Grants, MigGrant};
 use libnvc::{ErrorKind, HostPath, Result};
 use nvc_cdi::{Device, Edits};
+use nvc_program::hook_names;
 
 use crate::render::RenderedPart;
 use crate::{Naming, Options, ids};
@@ -190,5 +191,5 @@ fn permissions(options: &Options, edits: &mut Edits) {
     let mode = ["--mode".to_string(), "755".to_string()];
     let paths = crate::hooks::repeated("--path", &directories);
     let arguments = mode.into_iter().chain(paths).collect();
-    options.hooks.add("chmod", arguments, edits);
+    options.hooks.add(hook_names::CHMOD, arguments, edits);
 }

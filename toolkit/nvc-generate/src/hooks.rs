@@ -4,25 +4,23 @@ use std::collections::{BTreeSet, HashSet};
 
 pub use crate::hook_program::HookProgram;
 use nvc_cdi::{Edits, Hook};
+use nvc_program::hook_names;
 
 /// Hooks that are disabled by default.
-const OFF: [&str; 1] = ["chmod"];
-
-/// The hook that does the others' work in one process.
-const MERGED: &str = "merged";
+const OFF: [&str; 1] = [hook_names::CHMOD];
 
 /// The version of its arguments.
 const VERSION: &str = "--version=1";
 
 /// The hooks that it replaces.
 const PARTS: [&str; 8] = [
-    "create-symlinks",
-    "create-soname-symlinks",
-    "enable-cuda-compat",
-    "update-ldcache",
-    "disable-device-node-modification",
-    "filter-driver-proc",
-    "update-application-profile",
+    hook_names::CREATE_SYMLINKS,
+    hook_names::CREATE_SONAME_SYMLINKS,
+    hook_names::ENABLE_CUDA_COMPAT,
+    hook_names::UPDATE_LDCACHE,
+    hook_names::DISABLE_NODE_MODIFICATION,
+    hook_names::FILTER_DRIVER_PROC,
+    hook_names::UPDATE_PROFILE,
     "discover",
 ];
 
@@ -71,7 +69,9 @@ pub fn merge(all: &mut [Edits], program: &HookProgram) {
     let once = parts.iter().filter(|hook| seen.insert(*hook));
     let words = once.filter_map(|hook| part(hook, program)).flatten();
     let words = std::iter::once(VERSION.to_owned()).chain(words);
-    first.hooks.insert(0, program.hook(MERGED, words));
+    first
+        .hooks
+        .insert(0, program.hook(hook_names::MERGED, words));
 }
 
 /// Returns the merged hook's arguments for a hook that it replaces: arguments keep their names; a hook without arguments

@@ -12,6 +12,10 @@ use libnvc::plan::{
     CudaCompat, Device, Intent, LibraryPath, Link, Mount, Part, PartKind, Place, Plan, What,
 };
 use nvc_cdi::{CHARACTER, DeviceNode, Edits};
+use nvc_program::hook_names::{
+    CREATE_SYMLINKS, DISABLE_NODE_MODIFICATION, ENABLE_CUDA_COMPAT, FILTER_DRIVER_PROC,
+    UPDATE_LDCACHE, UPDATE_PROFILE,
+};
 
 use crate::{Options, driver};
 
@@ -32,13 +36,6 @@ pub(crate) struct RenderedPart {
     pub(crate) names: Vec<String>,
     pub(crate) edits: Edits,
 }
-
-const CREATE_SYMLINKS: &str = "create-symlinks";
-const UPDATE_LDCACHE: &str = "update-ldcache";
-const ENABLE_CUDA_COMPAT: &str = "enable-cuda-compat";
-const DISABLE_NODE_MODIFICATION: &str = "disable-device-node-modification";
-const FILTER_DRIVER_PROC: &str = "filter-driver-proc";
-const UPDATE_PROFILE: &str = "update-application-profile";
 
 /// The hooks in their order: links first, then hooks that read libraries.
 const ORDER: [&str; 6] = [

@@ -5,6 +5,7 @@
 
 use libnvc::plan::{Intent, Need, What};
 use libnvc::{Error, ErrorKind, Result};
+use nvc_program::hook_names;
 
 use super::{Intents, cuda_compat, discover, driver, library_path, list, symlinks, text};
 use crate::arguments::{GivenOptions, Opt};
@@ -14,9 +15,9 @@ const VERSION: &str = "1";
 
 /// The hooks without arguments.
 const FLAGS: [(&str, Intents); 3] = [
-    ("disable-device-node-modification", driver::params),
-    ("filter-driver-proc", driver::devices),
-    ("update-application-profile", driver::profile),
+    (hook_names::DISABLE_NODE_MODIFICATION, driver::params),
+    (hook_names::FILTER_DRIVER_PROC, driver::devices),
+    (hook_names::UPDATE_PROFILE, driver::profile),
 ];
 
 pub(super) const OPTIONS: &[Opt] = &[
@@ -27,9 +28,9 @@ pub(super) const OPTIONS: &[Opt] = &[
     text("cuda-compat-container-root", "DIR", "As enable-cuda-compat"),
     text("ldconfig-path", "FILE", "As update-ldcache"),
     list("folder", "DIR", "As update-ldcache"),
-    flag("disable-device-node-modification"),
-    flag("filter-driver-proc"),
-    flag("update-application-profile"),
+    flag(hook_names::DISABLE_NODE_MODIFICATION),
+    flag(hook_names::FILTER_DRIVER_PROC),
+    flag(hook_names::UPDATE_PROFILE),
     switch("discover", "Find the driver's files now, and mount them"),
     text("driver-root", "DIR", "The driver root"),
     list(
@@ -81,16 +82,16 @@ pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
 fn with(given: &GivenOptions, found: discover::DriverFiles) -> Result<Vec<Intent>> {
     let is_in = |hook: &str| given.list("without").all(|name| name != hook);
     let mut intents = found.intents;
-    if !is_in("create-symlinks") {
+    if !is_in(hook_names::CREATE_SYMLINKS) {
         intents.retain(|intent| !matches!(intent.what, What::Link(_)));
     }
     // A directory of the image at the path of a link must not prevent the container from starting.
     intents.extend(symlinks::links(given, Need::BestEffort)?);
-    if is_in("enable-cuda-compat") {
+    if is_in(hook_names::ENABLE_CUDA_COMPAT) {
         intents.extend(cuda_compat::intent(given, &found.version));
     }
     let mut folders = library_path::folders(given)?;
-    if is_in("update-ldcache") {
+    if is_in(hook_names::UPDATE_LDCACHE) {
         folders.extend(found.folders);
     }
     intents.extend(library_path::intent(folders));

@@ -8,6 +8,7 @@ use nvc_cdi::nodes::HostNode;
 use nvc_cdi::{Edits, Hook, Mount};
 use nvc_hostfile::programs::matches;
 use nvc_oci::paths::clean;
+use nvc_program::hook_names;
 
 use super::list::{Entry, Kind};
 use crate::gated::READ_ONLY;
@@ -66,15 +67,18 @@ impl Tree {
         if !self.compat.is_empty() {
             edits
                 .hooks
-                .push(self.hook("enable-cuda-compat", self.compat.clone()));
+                .push(self.hook(hook_names::ENABLE_CUDA_COMPAT, self.compat.clone()));
         }
         if !folders.is_empty() {
             edits
                 .hooks
-                .push(self.hook("update-ldcache", pairs("--folder", folders)));
+                .push(self.hook(hook_names::UPDATE_LDCACHE, pairs("--folder", folders)));
         }
         if Path::new(DRIVER_PROC).is_dir() {
-            let names = ["disable-device-node-modification", "filter-driver-proc"];
+            let names = [
+                hook_names::DISABLE_NODE_MODIFICATION,
+                hook_names::FILTER_DRIVER_PROC,
+            ];
             let hooks = names.map(|name| self.hook(name, Vec::new()));
             edits.hooks.extend(hooks);
         }
@@ -116,7 +120,7 @@ impl Tree {
     /// Adds a hook for links, given as `TARGET::LINK`, if there are any.
     pub(super) fn add_links(&self, links: Vec<String>, edits: &mut Edits) {
         if !links.is_empty() {
-            let hook = self.hook("create-symlinks", pairs("--link", links));
+            let hook = self.hook(hook_names::CREATE_SYMLINKS, pairs("--link", links));
             edits.hooks.push(hook);
         }
     }

@@ -7,6 +7,7 @@ use libnvc::request::Request;
 use libnvc::{Error, ErrorKind, HostPath, Result};
 use nix::errno::Errno;
 use nvc_cdi::{Device, Edits, Hook, Mount};
+use nvc_program::hook_names;
 
 use crate::content::Content;
 use crate::csv::{self, ChosenGpu, Driver, RequestedGpus, list};
@@ -19,7 +20,7 @@ const LISTS: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
 const NAMES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 
 pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
-    let wants_compat = is_enabled("enable-cuda-compat", options);
+    let wants_compat = is_enabled(hook_names::ENABLE_CUDA_COMPAT, options);
     let several = !options.flags.single_csv_device;
     let driver = if wants_compat || several {
         Driver::ask(&options.driver_root, &options.query)
@@ -77,7 +78,10 @@ fn common(tree: &csv::Tree, entries: &[csv::Entry], options: &Options) -> (Edits
     let links = usual_links(&common);
     if !links.is_empty() {
         let hook = hooks::repeated("--link", &links);
-        let hook = options.hooks.program.hook("create-symlinks", hook);
+        let hook = options
+            .hooks
+            .program
+            .hook(hook_names::CREATE_SYMLINKS, hook);
         common.hooks.insert(0, hook);
     }
     common.hooks.retain(|hook| is_on(hook, options));

@@ -9,6 +9,7 @@ use libnvc::plan::{self, Plan};
 use libnvc::request::Request;
 use libnvc::survey::Host;
 use nvc_cdi::{Device, Hook};
+use nvc_program::hook_names;
 
 use crate::content::Content;
 use crate::{Files, Options, devices, driver, render};
@@ -130,7 +131,11 @@ fn live_hook(options: &Options) -> Hook {
     if let Some(path) = &options.ldconfig {
         add("--ldconfig-path", path);
     }
-    for hook in ["create-symlinks", "enable-cuda-compat", "update-ldcache"] {
+    for hook in [
+        hook_names::CREATE_SYMLINKS,
+        hook_names::ENABLE_CUDA_COMPAT,
+        hook_names::UPDATE_LDCACHE,
+    ] {
         if options.hooks.is_off(hook) {
             add("--without", hook);
         }

@@ -14,6 +14,7 @@ use nvc_generate::{
 };
 use nvc_policy::config::Config;
 use nvc_policy::image::capabilities;
+use nvc_program::hook_names;
 use nvc_program::messages::Level;
 
 use crate::error::{Result, refused};
@@ -147,7 +148,7 @@ fn cuda_compat(config: &Config) -> Result<Option<Edits>> {
         .map_err(|error| error.context("failed to get driver version"))?;
     let version = format!("--host-driver-version={version}");
     let path = hook_program::of(config).to_string_lossy().into_owned();
-    let hook = HookProgram { path }.hook("enable-cuda-compat", [version]);
+    let hook = HookProgram { path }.hook(hook_names::ENABLE_CUDA_COMPAT, [version]);
     Ok(Some(Edits {
         hooks: vec![hook],
         ..Edits::default()

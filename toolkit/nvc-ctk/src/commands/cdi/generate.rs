@@ -12,23 +12,12 @@ use nvc_generate::{
     Files, Flags, GeneratedSpecs, HookProgram, Hooks, Mode, Naming, Options, generate,
 };
 use nvc_policy::config;
+use nvc_program::hook_names;
 
 use crate::commands::invalid;
 use crate::line::CommandLine;
 use crate::logging::print;
 use crate::query;
-
-/// The hooks that can be disabled and enabled.
-const HOOKS: [&str; 8] = [
-    "chmod",
-    "create-symlinks",
-    "create-soname-symlinks",
-    "disable-device-node-modification",
-    "enable-cuda-compat",
-    "filter-driver-proc",
-    "update-application-profile",
-    "update-ldcache",
-];
 
 pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let options = options(line)?;
@@ -88,9 +77,9 @@ fn with_infix(path: &Path, infix: &str) -> PathBuf {
 /// Rejects a hook program that does not support the merged hook: it would exit 0 and do nothing.
 pub(super) fn check_merged(program: &str) -> Result<()> {
     let words: &[&str] = if program.ends_with("/nvidia-ctk") {
-        &["hook", "merged", "--help"]
+        &["hook", hook_names::MERGED, "--help"]
     } else {
-        &["merged", "--help"]
+        &[hook_names::MERGED, "--help"]
     };
     let output = Command::new(program)
         .args(words)
@@ -201,8 +190,11 @@ fn hooks(line: &CommandLine) -> Result<Hooks> {
         return Err(invalid("enabling all hooks is not supported"));
     }
     for name in disabled.iter().chain(enabled) {
-        if name != "all" && !HOOKS.contains(&name.as_str()) {
-            warn!("unknown hook {name}; known: {}", HOOKS.join(", "));
+        if name != "all" && !hook_names::SELECTABLE.contains(&name.as_str()) {
+            warn!(
+                "unknown hook {name}; known: {}",
+                hook_names::SELECTABLE.join(", ")
+            );
         }
     }
     let merged = match line.text("hooks") {

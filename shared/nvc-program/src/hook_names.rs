@@ -1,0 +1,25 @@
+//! Names the hooks of nvidia-cdi-hook: nvc-generate writes them into specifications, the program implements them.
+
+pub const CHMOD: &str = "chmod";
+pub const CREATE_SONAME_SYMLINKS: &str = "create-soname-symlinks";
+pub const CREATE_SYMLINKS: &str = "create-symlinks";
+pub const DISABLE_NODE_MODIFICATION: &str = "disable-device-node-modification";
+pub const ENABLE_CUDA_COMPAT: &str = "enable-cuda-compat";
+pub const FILTER_DRIVER_PROC: &str = "filter-driver-proc";
+pub const UPDATE_LDCACHE: &str = "update-ldcache";
+pub const UPDATE_PROFILE: &str = "update-application-profile";
+
+/// The hook that does the others' work in one process.
+pub const MERGED: &str = "merged";
+
+/// The hooks that can be disabled and enabled.
+pub const SELECTABLE: [&str; 8] = [
+    CHMOD,
+    CREATE_SYMLINKS,
+    CREATE_SONAME_SYMLINKS,
+    DISABLE_NODE_MODIFICATION,
+    ENABLE_CUDA_COMPAT,
+    FILTER_DRIVER_PROC,
+    UPDATE_PROFILE,
+    UPDATE_LDCACHE,
+];
