@@ -69,12 +69,16 @@ pub use numbers::CharDrivers;
 pub use root::DriverRoot;
 pub use session::{DriverConfig, DriverSession};
 
-/// Returns the directories that a loader cache names, in cache order; none for bytes of another format.
+/// Returns the directories in which a loader cache has libraries of this machine's width, in cache order; none for
+/// bytes of another format.
 pub fn cached_directories(cache: &[u8]) -> Vec<std::path::PathBuf> {
     use std::os::unix::ffi::OsStrExt;
-    let listing = crate::ldcache::listing::Listing::parse(cache);
-    let directories = listing.as_ref().map(|listing| listing.directories());
-    let directories = directories.ok().and_then(Result::ok).unwrap_or_default();
+    let Ok(mut listing) = crate::ldcache::listing::Listing::parse(cache) else {
+        return Vec::new();
+    };
+    let is_native = |flags| Abi::of_cache_entry(flags) == Some(Abi::Native);
+    listing.lines.retain(|line| is_native(line.flags));
+    let directories = listing.directories().unwrap_or_default();
     let path = |bytes: &[u8]| std::path::PathBuf::from(std::ffi::OsStr::from_bytes(bytes));
     directories
         .iter()

@@ -63,19 +63,24 @@ pub fn library_path(driver: &DriverInfo, request: &Request) -> Intent {
     }))
 }
 
-/// Plans the environment variable by which hooks find the driver's libraries.
+/// Plans the environment variable by which hooks find the driver's libraries: one directory, that of CUDA's.
 pub(super) fn library_directories(driver: &DriverInfo, request: &Request) -> Option<Intent> {
     if request.policy.placement != Placement::AsHost {
         return None;
     }
-    let directories = driver.directories.iter();
-    let paths: Vec<_> = directories.map(ToString::to_string).collect();
-    (!paths.is_empty()).then(|| {
-        Intent::best_effort(What::Env(Env {
-            name: "NVIDIA_CTK_LIBCUDA_DIR".into(),
-            value: paths.join(":"),
-        }))
-    })
+    // A driver store has none.
+    let first = driver.directories.first()?;
+    let is_cudas = |file: &&DriverFile| {
+        let name = file.path.file_name().to_string_lossy();
+        file.abi == Abi::Native && name.starts_with("libcuda.so.")
+    };
+    let found = driver.of_class(FileClass::Library).find(is_cudas);
+    let directory = found.map(|file| file.path.parent());
+    let directory = directory.unwrap_or_else(|| first.clone());
+    Some(Intent::best_effort(What::Env(Env {
+        name: "NVIDIA_CTK_LIBCUDA_DIR".into(),
+        value: directory.to_string(),
+    })))
 }
 
 /// Returns the directories of the planned libraries, sorted, without duplicates.

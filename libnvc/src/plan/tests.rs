@@ -212,6 +212,27 @@ fn unknown_images_get_host_paths() {
     );
 }
 
+/// Readers of the variable take it for one directory.
+#[test]
+fn the_variable_names_one_directory() {
+    let mut request = without_rules(Capabilities::COMPUTE);
+    request.policy.placement = Placement::AsHost;
+    let mut driver = driver();
+    driver.directories = ["/opt/driver", "/usr/lib/x86_64-linux-gnu"]
+        .map(HostPath::new)
+        .to_vec();
+    let value = |driver: &DriverInfo| {
+        let what = library_directories(driver, &request).unwrap().what;
+        match what {
+            What::Env(variable) => variable.value,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(value(&driver), "/usr/lib/x86_64-linux-gnu");
+    driver.files.clear();
+    assert_eq!(value(&driver), "/opt/driver");
+}
+
 fn access(name: &str, minor: u32) -> MigAccess {
     MigAccess {
         file: HostPath::new("/proc/driver/nvidia/capabilities/gpu1/mig")

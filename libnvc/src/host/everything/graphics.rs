@@ -120,11 +120,13 @@ impl Everything<'_> {
         found
     }
 
-    /// Returns the link by which GBM finds the driver.
+    /// Returns the link by which GBM finds the driver. If the driver's directories lack the library, another directory
+    /// can only have one of another width.
     fn gbm(&mut self) -> Option<HostLink> {
         let allocator = self.first(&format!("libnvidia-allocator.so.{}", self.version))?;
-        Some(HostLink {
-            at: allocator.parent().join(GBM.0),
+        let directory = allocator.parent();
+        self.directories.contains(&directory).then(|| HostLink {
+            at: directory.join(GBM.0),
             target: GBM.1.into(),
         })
     }

@@ -217,3 +217,35 @@ fn an_unknown_version_is_that_of_the_libraries() {
     );
     assert!(find(&root, Some("470.2"), &wanted).is_err());
 }
+
+/// Writes a loader cache of 64-bit and of 32-bit libraries, by their paths.
+fn cache(native: &[&str], narrow: &[&str]) -> Vec<u8> {
+    const NATIVE: i32 = if cfg!(target_arch = "aarch64") {
+        0x0a03
+    } else {
+        0x0303
+    };
+    const NAME: &str = "libcuda.so.1";
+    let native = native.iter().map(|path| (NATIVE, NAME, *path));
+    let narrow = narrow.iter().map(|path| (0x0003, NAME, *path));
+    crate::ldcache::format::tests::build(&native.chain(narrow).collect::<Vec<_>>())
+}
+
+/// A driver that only the cache knows, with 32-bit libraries.
+#[test]
+fn the_cache_gives_libraries_of_this_width() {
+    let tree = Tree(tempfile::tempdir().unwrap());
+    tree.file("/srv/driver/libcuda.so.535.1", "");
+    for name in ["libcuda.so.535.1", "libnvidia-allocator.so.535.1"] {
+        tree.file(&format!("/usr/lib/{name}"), "");
+    }
+    let bytes = cache(&["/srv/driver/libcuda.so.1"], &["/usr/lib/libcuda.so.1"]);
+    tree.file("/etc/ld.so.cache", bytes);
+    let info = tree.find();
+    assert_eq!(info.directories, [HostPath::new("/srv/driver")]);
+    assert_eq!(
+        lines(info.of_class(FileClass::Library)),
+        ["/srv/driver/libcuda.so.535.1 libcuda.so->libcuda.so.1"]
+    );
+    assert!(info.graphics_links.is_empty(), "{info:?}");
+}
