@@ -31,11 +31,14 @@ pub fn discrete_gpus(root: &DriverRoot) -> Vec<ModuleGpu> {
 pub(super) fn is_integrated(failed: &GpuFault) -> Option<bool> {
     match (failed.pci, &failed.name) {
         (Some(pci), _) => Some(pci == THOR),
-        (None, Some(name)) if failed.no_pci => {
-            Some(INTEGRATED.iter().any(|part| name.contains(part)))
-        }
+        (None, Some(name)) if failed.no_pci => Some(is_its_name(name)),
         (None, _) => None,
     }
+}
+
+/// Returns true if a product name is that of an integrated GPU.
+pub(super) fn is_its_name(name: &str) -> bool {
+    INTEGRATED.iter().any(|part| name.contains(part))
 }
 
 #[cfg(test)]

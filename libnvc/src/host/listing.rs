@@ -28,6 +28,14 @@ pub struct ListedGpu {
     pub gpu: Result<Gpu>,
 }
 
+impl ListedGpu {
+    /// Returns true if its name is that of a GPU that is part of a Tegra SoC. Unlike its address, the name means this
+    /// on any machine.
+    pub fn is_named_as_integrated(&self) -> bool {
+        self.model.as_deref().is_some_and(integrated::is_its_name)
+    }
+}
+
 /// Converts NVML's list.
 pub(super) fn of_reports(reports: &[GpuAnswer]) -> Vec<ListedGpu> {
     let numbered = (0..).zip(reports);
@@ -115,6 +123,11 @@ mod tests {
     fn an_address_decides() {
         let kind = |bus| of_reports(&[Ok(discrete(bus))])[0].integrated;
         assert_eq!((kind(1), kind(2)), (Some(true), Some(false)));
+        // The usual address of a desktop's only GPU.
+        let desktop = &of_reports(&[Ok(discrete(1))])[0];
+        assert!(!desktop.is_named_as_integrated());
+        let orin = &of_reports(&[Err(Box::new(orin()))])[0];
+        assert!(orin.is_named_as_integrated());
     }
 
     #[test]

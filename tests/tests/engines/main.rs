@@ -14,6 +14,7 @@ mod isolation;
 mod jetsons;
 mod machines;
 mod nvml_user;
+mod platforms;
 mod podman;
 mod replaced;
 mod runtimes;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
             runtimes::TESTS,
             sources::TESTS,
             jetsons::TESTS,
+            platforms::TESTS,
             isolation::TESTS,
             machines::TESTS,
             replaced::TESTS,

@@ -6,7 +6,8 @@ use libnvc::survey::Host;
 use nvc_cdi::Edits;
 
 use crate::content::{Content, VOID, check};
-use crate::{Options, modes, simplify};
+use crate::modes::{self, Found};
+use crate::{Options, csv, simplify};
 
 /// What one container gets.
 #[derive(Debug)]
@@ -19,18 +20,41 @@ pub struct ContainerEdits {
     pub host: Option<Host>,
 }
 
+/// What this machine gives one container in mode auto.
+#[derive(Debug)]
+pub enum AutomaticEdits {
+    Edits(Box<ContainerEdits>),
+    /// The GPUs are those of a Jetson's lists; this is its driver, with NVML's answers.
+    Jetson(csv::Driver),
+}
+
 /// Finds the devices of a container's request, and returns the edits for it.
 ///
 /// # Errors
 /// As [`generate`](crate::generate), and those of [`libnvc::plan::plan`], with their phase.
-pub fn for_container(options: &Options, request: Request) -> Result<ContainerEdits> {
+pub fn for_container(options: &Options, request: &Request) -> Result<ContainerEdits> {
+    edits(modes::find(options, request)?)
+}
+
+/// Does so, but leaves the GPUs of a Jetson to the caller.
+///
+/// # Errors
+/// As [`for_container`].
+pub fn for_container_unless_jetson(options: &Options, request: Request) -> Result<AutomaticEdits> {
+    Ok(match modes::find_unless_jetson(options, request)? {
+        Found::Content(content) => AutomaticEdits::Edits(Box::new(edits(*content)?)),
+        Found::Jetson(driver) => AutomaticEdits::Jetson(driver),
+    })
+}
+
+fn edits(content: Content) -> Result<ContainerEdits> {
     let Content {
         mut devices,
         mut common,
         warnings,
         host,
         ..
-    } = modes::find(options, request)?;
+    } = content;
     common.env.push(VOID.into());
     simplify::parts(&mut devices, &mut common);
     check(&devices, &warnings)?;

@@ -31,7 +31,7 @@ pub fn generate(options: &Options) -> Result<GeneratedSpecs> {
         },
         ..driver::request()
     };
-    let found = modes::find(options, request)?;
+    let found = modes::find(options, &request)?;
     let make = |class: &str, devices: Vec<Device>| spec(options, class, devices, &found);
     let mut parts = Vec::new();
     for (part, devices) in &found.parts {

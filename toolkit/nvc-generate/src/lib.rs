@@ -27,14 +27,14 @@ mod render;
 mod simplify;
 mod uuid;
 
-pub use container::{ContainerEdits, for_container};
+pub use container::{AutomaticEdits, ContainerEdits, for_container, for_container_unless_jetson};
 pub use content::VOID;
 pub use displays::{addresses_of_module, displays, graphics};
 pub use document::{GeneratedSpecs, generate};
 pub use driver::policy;
 pub use hooks::{HookProgram, Hooks, merge};
 pub use ids::ids;
-pub use modes::nvml::{DriverPlan, plan};
+pub use modes::nvml::{DriverPlan, NO_GPU, plan};
 pub use options::{Files, Flags, Mode, Naming, Options};
 pub use render::edits;
 

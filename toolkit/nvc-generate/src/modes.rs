@@ -12,12 +12,14 @@ use libnvc::request::Request;
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
 use nvc_cdi::{CHARACTER, Device, DeviceNode, Edits};
 use nvc_policy::image::features::Feature;
-use nvc_policy::platform::has_tegra_files;
+use nvc_policy::platform;
 
 use crate::content::Content;
 use crate::driver::{self, nodes};
 use crate::nodes::Nodes;
-use crate::{Files, Mode, Options, gated, render};
+use crate::{Files, Mode, Options, csv, gated, render};
+
+use nvml::Answered;
 
 const IMEX: &str = "/dev/nvidia-caps-imex-channels";
 const MAX_CHANNELS: u32 = 1 << 20;
@@ -25,7 +27,30 @@ const MAX_CHANNELS: u32 = 1 << 20;
 /// Nodes excluded from management containers.
 const NOT_MANAGED: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
 
-pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
+/// What a machine gives a request.
+pub(super) enum Found {
+    Content(Box<Content>),
+    /// In mode auto: the GPUs are those of a Jetson's lists, whose driver this is.
+    Jetson(csv::Driver),
+}
+
+/// Finds the devices of a request; those of a Jetson by the lists of its operating system.
+pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
+    match find_unless_jetson(options, request.clone())? {
+        Found::Content(content) => Ok(*content),
+        Found::Jetson(driver) => jetson::with_driver(options, request, &driver),
+    }
+}
+
+/// Does so, but leaves a Jetson to the caller.
+pub(super) fn find_unless_jetson(options: &Options, request: Request) -> Result<Found> {
+    if options.mode == Mode::Auto && options.files != Files::AtStart {
+        return auto(options, request);
+    }
+    of_mode(options, request).map(|content| Found::Content(Box::new(content)))
+}
+
+fn of_mode(options: &Options, request: Request) -> Result<Content> {
     let live = options.files == Files::AtStart;
     if live && !matches!(options.mode, Mode::Auto | Mode::Nvml) {
         let text =
@@ -33,7 +58,8 @@ pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     match options.mode {
-        Mode::Auto => auto(options, request),
+        // Only that mode finds files when a container starts.
+        Mode::Auto => nvml::find(options, request),
         Mode::Csv => jetson::find(options, &request),
         Mode::Gdrcopy => feature(options, Feature::Gdrcopy),
         Mode::Gds => feature(options, Feature::Gds),
@@ -46,17 +72,20 @@ pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
     }
 }
 
-fn auto(options: &Options, request: Request) -> Result<Content> {
-    if options.files == Files::AtStart {
-        return nvml::find(options, request);
-    }
+fn auto(options: &Options, request: Request) -> Result<Found> {
+    let found = |content| Ok(Found::Content(Box::new(content)));
     if Path::new("/dev/dxg").exists() {
-        return wsl(options, request);
+        return found(wsl(options, request)?);
     }
-    if has_tegra_files(&options.driver_root) {
-        return jetson::find(options, &request);
+    let root = &options.driver_root;
+    if options.library_search.is_empty() && platform::is_jetson_without_nvml(root) {
+        let driver = csv::Driver::unasked(root, &options.query);
+        return Ok(Found::Jetson(driver));
     }
-    nvml::find(options, request)
+    match nvml::plan_unless_jetson(options, request, platform::is_tegra(root))? {
+        Answered::Plan(plan) => found(nvml::content(options, *plan)),
+        Answered::Jetson(driver) => Ok(Found::Jetson(driver)),
+    }
 }
 
 fn management(options: &Options) -> Result<Content> {

@@ -124,6 +124,8 @@ pub struct Options {
     pub files: Files,
     /// Look for the GPUs' nodes for displays.
     pub displays: bool,
+    /// On a machine without GPUs, `all` requests none.
+    pub all_may_be_none: bool,
     /// Search configuration files only here.
     pub config_search: Vec<PathBuf>,
     /// Search libraries only here.
@@ -167,6 +169,7 @@ impl Options {
             ldconfig: None,
             files: Files::Listed,
             displays: true,
+            all_may_be_none: false,
             config_search: Vec::new(),
             library_search: Vec::new(),
             csv_files: Vec::new(),

@@ -10,6 +10,7 @@ mod arguments;
 mod call;
 mod failure;
 mod input;
+mod jetson;
 mod prestart;
 mod within;
 

@@ -5,6 +5,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
+use libnvc::host::query::QueryProgram;
 use libnvc::{Error, ErrorKind, Result};
 use log::Record;
 use nix::errno::Errno;
@@ -21,6 +22,7 @@ use crate::arguments::Options;
 use crate::call::{self, Host, Program};
 use crate::failure::INVALID_VALUE;
 use crate::input::{Input, Texts};
+use crate::jetson;
 use crate::within;
 
 /// Configures the container on standard input, if it requests GPUs.
@@ -87,21 +89,18 @@ fn check_own_mode(config: &Config, request: &ContainerRequest) -> Result<()> {
     if mode != Mode::Csv {
         return Ok(());
     }
-    let text = format!(
-        "{}: {said}: a hook cannot add the devices of a Jetson",
-        crate::NAME
-    );
-    let hint = "use the NVIDIA runtime (docker: --runtime=nvidia instead of --gpus)";
-    Err(Error::new(ErrorKind::InvalidArgument, text).hint(hint))
+    Err(jetson::refused(&said))
 }
 
 /// Returns the mode that the configuration selects for this container, and by which line.
 fn mode(config: &Config, request: &ContainerRequest) -> Result<(Mode, String)> {
     let origin = config.mode_origin();
+    // If there is NVML, its answers decide later.
+    let is_jetson = || platform::is_jetson_without_nvml(&jetson::root(config));
     let (mode, how) = match Setting::of(config) {
         _ if config.hook.skip_mode_detection => (Mode::Legacy, "mode detection is skipped: "),
         Setting::Auto => (
-            mode::automatic(&request.devices, platform::is_tegra, Mode::Legacy),
+            mode::automatic(&request.devices, is_jetson, Mode::Legacy),
             "automatic ",
         ),
         Setting::Fixed(mode) => (mode, ""),
@@ -171,7 +170,9 @@ fn configuration(options: &Options) -> Result<(Config, Policy)> {
 fn check_mode(config: &Config, request: &ContainerRequest) -> Result<()> {
     let mode = match mode::Setting::of(config) {
         Setting::Auto => {
-            let mode = mode::automatic(&request.devices, platform::is_tegra, Mode::Legacy);
+            let is_jetson =
+                || platform::is_jetson_here(&jetson::root(config), &QueryProgram::ThisProcess);
+            let mode = mode::automatic(&request.devices, is_jetson, Mode::Legacy);
             messages::write_line(&format!("Auto-detected mode as '{mode}'"));
             mode.to_string()
         }

@@ -14,12 +14,14 @@ use nvc_hostfile::programs;
 use nvc_policy::config::Config;
 use nvc_policy::config::ldconfig::{self, Ldconfig};
 use nvc_policy::image::{ContainerRequest, Devices, qualified};
+use nvc_policy::mode::Setting;
 use nvc_program::messages;
 use nvc_program::privileges::Privileges;
 
 use crate::call::Program;
 use crate::failure::of_cli;
 use crate::input::Input;
+use crate::jetson;
 
 /// Kind of the devices with a generated specification, whose names are GPUs'.
 const AUTOMATIC: &str = "runtime.nvidia.com/gpu";
@@ -64,12 +66,18 @@ pub(crate) fn configure(
         devices,
     };
     let rootfs = input.root.clone();
+    let may_be_jetson = inventory.is_none()
+        && !config.hook.skip_mode_detection
+        && Setting::of(config) == Setting::Auto;
     let apply = || {
         let handed_over = inventory.and_then(|text| begin_known(&request, text));
         let mut configuration = match handed_over {
             Some(configuration) => configuration,
             None => Configuration::begin(&request, query.unwrap_or_else(start))?,
         };
+        if may_be_jetson {
+            jetson::refuse(configuration.session(), config)?;
+        }
         let prepared = configuration.prepare(Target::Process { pid, rootfs })?;
         prepared.apply_before_exit()
     };

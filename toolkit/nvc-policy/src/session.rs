@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use libnvc::host::query::{QueryProgram, QueryRequest};
-use libnvc::host::{CudaFacts, DriverConfig, DriverRoot, DriverSession, cuda_facts};
+use libnvc::host::{CudaFacts, DeviceInfo, DriverConfig, DriverRoot, DriverSession, cuda_facts};
 use libnvc::{HostPath, Result};
 
 /// Starts `program`'s query of the driver below a root.
@@ -40,6 +40,20 @@ pub fn open_searching(
 pub fn open_in(root: DriverRoot, program: &QueryProgram) -> Result<DriverSession> {
     let config = of(root.path().to_owned(), program);
     DriverSession::open_in(root, &config)
+}
+
+/// Names of the display adapter of a DGX Station, which no container can compute with.
+const DISPLAY_ADAPTERS: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];
+
+/// Waits for the GPUs, without display adapters, which upstream's toolkit leaves out too.
+///
+/// # Errors
+/// Those of [`DriverSession::devices`].
+pub fn devices(session: &mut DriverSession) -> Result<DeviceInfo> {
+    let mut info = session.devices()?;
+    info.gpus
+        .retain(|gpu| !DISPLAY_ADAPTERS.contains(&gpu.model.as_str()));
+    Ok(info)
 }
 
 /// Asks libcuda instead of NVML.

@@ -58,7 +58,7 @@ impl ThisMachine {
             let ask = || {
                 let mut session = session::open(self.root.clone(), &QueryProgram::ThisProcess)?;
                 session.ready()?;
-                session.devices()
+                session::devices(&mut session)
             };
             ask()
         });

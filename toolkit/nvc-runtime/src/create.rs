@@ -16,7 +16,7 @@ use nvc_program::messages::Level;
 
 use crate::arguments::{Bundle, Line};
 use crate::error::{Result, refused};
-use crate::job::{GpuRequest, Job};
+use crate::job::{GpuRequest, Job, nodes};
 use crate::log::Log;
 use crate::modes;
 use crate::{char_links, crun, crun_line, injection, protection};
@@ -247,7 +247,12 @@ fn decide(
         image::devices::choice(container, policy, &machine).map_err(refused)?;
     let mode = match (&setting, &choice) {
         (Setting::Fixed(mode), _) => *mode,
-        (_, Some(choice)) => mode::automatic(&choice.devices, platform::is_tegra, Mode::JitCdi),
+        // NVML's answers may make it mode csv.
+        (_, Some(choice)) => {
+            let root = nodes(config).root;
+            let is_jetson = || platform::is_jetson_without_nvml(&root);
+            mode::automatic(&choice.devices, is_jetson, Mode::JitCdi)
+        }
         // The kind of machine does not matter here.
         (_, None) => Mode::JitCdi,
     };

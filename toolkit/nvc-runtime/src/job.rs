@@ -95,6 +95,7 @@ pub(crate) fn options(mode: nvc_generate::Mode, config: &Config) -> Options {
         dev_root: nodes.root,
         naming: vec![Naming::Index],
         files: Files::Listed,
+        all_may_be_none: true,
         gids: true,
         flags: Flags {
             explicit_driver_libraries: flag("enable-explicit-driver-libraries"),

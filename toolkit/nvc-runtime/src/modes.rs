@@ -7,13 +7,14 @@ mod legacy;
 
 use nvc_policy::image::qualified;
 use nvc_policy::mode::Mode;
+use nvc_program::messages::Level;
 
 use crate::error::Result;
 use crate::injection;
 use crate::job::Job;
 
 /// Adds the requested devices to the specification.
-pub(crate) fn serve(mode: Mode, job: Job<'_>) -> Result<()> {
+pub(crate) fn serve(mode: Mode, mut job: Job<'_>) -> Result<()> {
     if mode != Mode::Legacy {
         injection::remove(job.spec)?;
     }
@@ -22,8 +23,15 @@ pub(crate) fn serve(mode: Mode, job: Job<'_>) -> Result<()> {
         Mode::Csv => csv::serve(job),
         Mode::Cdi => {
             let kind = &job.config.runtime.cdi_default_kind;
-            cdi::serve(job, kind)
+            cdi::serve(&mut job, kind).map(drop)
         }
-        Mode::JitCdi => cdi::serve(job, qualified::AUTOMATIC),
+        Mode::JitCdi => match cdi::serve(&mut job, qualified::AUTOMATIC)? {
+            Some(driver) => {
+                let said = "the GPU is integrated, or NVML cannot be loaded on this Tegra system: mode csv";
+                job.log.write(Level::Info, said);
+                csv::with_driver(job, &driver)
+            }
+            None => Ok(()),
+        },
     }
 }

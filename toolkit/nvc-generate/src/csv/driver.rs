@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{CudaFacts, DriverRoot, ListedGpu, everything};
-use nvc_policy::session;
+use libnvc::host::{CudaFacts, DriverRoot, DriverSession, ListedGpu, everything};
+use nvc_policy::{platform, session};
 
 use super::choice::{Choice, ChosenGpu};
 use super::listing::Listing;
@@ -49,22 +49,33 @@ impl Driver {
         if !everything::has_management_library(&opened) {
             return unasked;
         }
-        let failed = |error| Self {
-            gpus: Listing::Failed(error),
+        match session::open_in(opened, program) {
+            Ok(mut session) => {
+                let listed = platform::listed(&mut session);
+                Self::answered(root, program, &mut session, listed)
+            }
+            Err(error) => Self {
+                gpus: Listing::Failed(error),
+                ..unasked
+            },
+        }
+    }
+
+    /// Describes a driver with NVML's list, which `session` has got.
+    pub fn answered(
+        root: &Path,
+        program: &QueryProgram,
+        session: &mut DriverSession,
+        listed: libnvc::Result<Vec<ListedGpu>>,
+    ) -> Self {
+        Self {
+            cuda: session.cuda_version().ok(),
+            gpus: match listed {
+                Ok(gpus) => Listing::Gpus(gpus),
+                Err(error) => Listing::Failed(error),
+            },
             ..Self::unasked(root, program)
-        };
-        let answered = session::open_in(opened, program).and_then(|mut session| {
-            session.ready()?;
-            Ok(Self {
-                cuda: session.cuda_version().ok(),
-                gpus: match session.listed() {
-                    Ok(gpus) => Listing::Gpus(gpus),
-                    Err(error) => Listing::Failed(error),
-                },
-                ..Self::unasked(root, program)
-            })
-        });
-        answered.unwrap_or_else(failed)
+        }
     }
 
     /// Returns NVML's list of GPUs.

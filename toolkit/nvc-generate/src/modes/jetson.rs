@@ -20,13 +20,23 @@ const LISTS: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
 const NAMES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 
 pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
-    let wants_compat = is_enabled(hook_names::ENABLE_CUDA_COMPAT, options);
-    let several = !options.flags.single_csv_device;
-    let driver = if wants_compat || several {
+    let needs_nvml = is_enabled(hook_names::ENABLE_CUDA_COMPAT, options) || !options.flags.single_csv_device;
+    let driver = if needs_nvml {
         Driver::ask(&options.driver_root, &options.query)
     } else {
         Driver::unasked(&options.driver_root, &options.query)
     };
+    with_driver(options, request, &driver)
+}
+
+/// Does so with NVML's answers.
+pub(super) fn with_driver(
+    options: &Options,
+    request: &Request,
+    driver: &Driver,
+) -> Result<Content> {
+    let wants_compat = is_enabled("enable-cuda-compat", options);
+    let several = !options.flags.single_csv_device;
     let wanted = RequestedGpus::of(&request.devices.ids);
     let choice = csv::choose(&wanted, driver.listing(), several).map_err(|refusal| {
         let text = format!("there is no device {}", refusal.id);

@@ -3,16 +3,20 @@
 use std::path::Path;
 
 use libnvc::Result;
-use libnvc::host::{CharDrivers, DeviceInfo, DriverInfo, nodes};
+use libnvc::host::{CharDrivers, DeviceInfo, DriverInfo, DriverSession, nodes};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{self, Plan};
 use libnvc::request::Request;
 use libnvc::survey::Host;
 use nvc_cdi::{Device, Hook};
+use nvc_policy::{platform, session};
 use nvc_program::hook_names;
 
 use crate::content::Content;
-use crate::{Files, Options, devices, driver, render};
+use crate::{Files, Options, csv, devices, driver, render};
+
+/// The warning if `all` is nothing.
+pub const NO_GPU: &str = "NVML lists no GPU: \"all\" gives the container what \"none\" gives";
 
 /// A plan, and what it was made of.
 #[derive(Clone, Debug)]
@@ -23,22 +27,66 @@ pub struct DriverPlan {
     pub plan: Plan,
 }
 
+/// What NVML's answers tell to do.
+pub(super) enum Answered {
+    Plan(Box<DriverPlan>),
+    /// The GPUs are those of a Jetson's lists.
+    Jetson(csv::Driver),
+}
+
 /// Queries NVML, selects the requested devices and plans them, for an unknown image.
 ///
 /// # Errors
 /// The driver does not respond, or the devices' forms or names are unknown; those of [`libnvc::plan::plan`], with their
 /// phase.
-pub fn plan(options: &Options, mut request: Request) -> Result<DriverPlan> {
+pub fn plan(options: &Options, request: Request) -> Result<DriverPlan> {
     let mut session = driver::session(options)?;
     // While NVML is busy: its version is almost always that of the libraries.
-    let files = (options.files == Files::Listed).then(|| driver::files(options, None));
+    let files = early_files(options);
     session.ready()?;
-    let info = session.devices()?;
+    plan_answered(options, request, session, files)
+}
+
+/// Does so unless the answers are those of a Jetson.
+pub(super) fn plan_unless_jetson(
+    options: &Options,
+    request: Request,
+    has_tegra_files: bool,
+) -> Result<Answered> {
+    let mut session = driver::session(options)?;
+    // A Jetson's files are in its lists.
+    let files = (!has_tegra_files).then(|| early_files(options)).flatten();
+    let listed = platform::listed(&mut session);
+    if platform::is_jetson(has_tegra_files, &listed) {
+        let root = &options.driver_root;
+        let driver = csv::Driver::answered(root, &options.query, &mut session, listed);
+        return Ok(Answered::Jetson(driver));
+    }
+    listed?;
+    let files = files.or_else(|| early_files(options));
+    let plan = plan_answered(options, request, session, files)?;
+    Ok(Answered::Plan(Box::new(plan)))
+}
+
+/// Returns the driver's files by the version in their names.
+fn early_files(options: &Options) -> Option<Result<DriverInfo>> {
+    (options.files == Files::Listed).then(|| driver::files(options, None))
+}
+
+fn plan_answered(
+    options: &Options,
+    mut request: Request,
+    mut session: DriverSession,
+    files: Option<Result<DriverInfo>>,
+) -> Result<DriverPlan> {
+    let info = session::devices(&mut session)?;
     let version = session.driver_version().ok();
+    let warning = none_of_all(options, &info, &mut request);
     let dev_root = driver::dev_root(options)?;
     let drivers = CharDrivers::discover();
     let ids = &request.devices.ids;
     let mut chosen = devices::choose(options, ids, &info, &dev_root, &drivers)?;
+    chosen.missing.extend(warning);
     let mut driver = match (files, version) {
         (None, _) => DriverInfo::default(),
         (Some(Ok(files)), Some(version)) if files.versions.driver == version => files,
@@ -71,12 +119,32 @@ pub fn plan(options: &Options, mut request: Request) -> Result<DriverPlan> {
     })
 }
 
+/// Requests nothing if all GPUs of no GPU are requested, and the caller allows that; returns the warning.
+///
+/// Every CUDA image asks for `all`. GPUs that exist and fail are another case, as is one that is named.
+fn none_of_all(options: &Options, info: &DeviceInfo, request: &mut Request) -> Option<String> {
+    let mut ids = request.devices.ids.split(',');
+    let is_all = ids.all(|id| id.eq_ignore_ascii_case("all"));
+    let is_empty = info.gpus.is_empty() && info.failed.is_empty();
+    if !options.all_may_be_none || !is_all || !is_empty {
+        return None;
+    }
+    request.devices.ids.clear();
+    request.policy.demand_nodes = false;
+    Some(NO_GPU.into())
+}
+
 pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
+    Ok(content(options, plan(options, request)?))
+}
+
+/// Renders a plan.
+pub(super) fn content(options: &Options, found: DriverPlan) -> Content {
     let DriverPlan {
         host,
         request,
         plan,
-    } = plan(options, request)?;
+    } = found;
     let rendered = render::plan(&plan, options);
     let named = |part| devices::named(options, part);
     let devices: Vec<Device> = match request.devices.ids.as_str() {
@@ -92,13 +160,13 @@ pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
     if options.files == Files::AtStart {
         common.hooks.insert(0, live_hook(options));
     }
-    Ok(Content {
+    Content {
         devices,
         common,
         parts,
         warnings: host.missing.clone(),
         host: Some(host),
-    })
+    }
 }
 
 /// Returns the devices of each kind of memory that this machine has.

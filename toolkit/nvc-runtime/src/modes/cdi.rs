@@ -1,6 +1,7 @@
 //! Adds devices by their CDI names: those of specification files, or this machine's own.
 
 use nvc_cdi::Registry;
+use nvc_generate::csv::Driver;
 use nvc_policy::image::qualified;
 
 use super::jit_cdi;
@@ -8,11 +9,12 @@ use crate::error::{Result, refused};
 use crate::job::Job;
 use crate::spec_edits;
 
-/// Adds the devices of the request; a name without a kind has the default kind.
-pub(super) fn serve(job: Job<'_>, default_kind: &str) -> Result<()> {
+/// Adds the devices of the request; a name without a kind has the default kind. Returns a Jetson's driver if the mode is
+/// automatic and its lists must add them.
+pub(super) fn serve(job: &mut Job<'_>, default_kind: &str) -> Result<Option<Driver>> {
     let (own, others) = qualified::split(&job.request.choice.devices, default_kind);
     match (own.is_empty(), others.is_empty()) {
-        (true, _) => from_files(job, &others),
+        (true, _) => from_files(job, &others).map(|()| None),
         (false, true) => jit_cdi::serve(job, &own),
         (false, false) => Err(refused(
             "requesting a CDI device with vendor 'runtime.nvidia.com' is not supported when requesting other CDI devices",
@@ -20,7 +22,7 @@ pub(super) fn serve(job: Job<'_>, default_kind: &str) -> Result<()> {
     }
 }
 
-fn from_files(mut job: Job<'_>, names: &[String]) -> Result<()> {
+fn from_files(job: &mut Job<'_>, names: &[String]) -> Result<()> {
     let failed = "failed to inject CDI devices";
     let registry = Registry::load(&job.config.runtime.cdi_spec_dirs);
     let edits = registry.edits(names).map_err(|error| {

@@ -22,20 +22,28 @@ const WHAT: &str = "failed to generate CDI spec for mode \"csv\"";
 const JETPACK: &str = "NVIDIA_REQUIRE_JETPACK";
 
 /// Adds the files in the lists, and the nodes of the requested GPUs.
-pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
+pub(super) fn serve(job: Job<'_>) -> Result<()> {
+    let environment = &job.request.container.environment;
+    let demands = image::requirements::of(environment, job.config.disable_require);
+    let demands = demands.map_err(refused)?;
+    let root = nodes(job.config).root;
+    let driver = if RequestedGpus::of(&job.ids()?) == RequestedGpus::None && demands.is_empty() {
+        Driver::unasked(&root, &QueryProgram::ThisProcess)
+    } else {
+        Driver::ask(&root, &QueryProgram::ThisProcess)
+    };
+    with_driver(job, &driver)
+}
+
+/// Does so with the driver's answers.
+pub(super) fn with_driver(mut job: Job<'_>, driver: &Driver) -> Result<()> {
     let GpuRequest {
         container, policy, ..
     } = job.request;
     let (config, environment) = (job.config, &container.environment);
     let demands = image::requirements::of(environment, config.disable_require).map_err(refused)?;
     let wanted = RequestedGpus::of(&job.ids()?);
-    let root = nodes(config).root;
-    let driver = if wanted == RequestedGpus::None && demands.is_empty() {
-        Driver::unasked(&root, &QueryProgram::ThisProcess)
-    } else {
-        Driver::ask(&root, &QueryProgram::ThisProcess)
-    };
-    let choice = choose(&wanted, &driver, config);
+    let choice = choose(&wanted, driver, config);
     if !demands.is_empty() {
         let (all, problem) = driver.facts(choice.as_ref().ok());
         if let Some(problem) = problem {
@@ -62,7 +70,7 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
             format!("Ignoring {JETPACK} of an unprivileged container: only the usual lists count");
         job.warn(&text);
     }
-    given.push(files(&mut job, all, &choice, &driver)?);
+    given.push(files(&mut job, all, &choice, driver)?);
     spec_edits::apply(job.spec, &mut given)
 }
 
@@ -73,6 +81,12 @@ fn choose(wanted: &RequestedGpus, driver: &Driver, config: &Config) -> Result<Ch
         let error = refused(format!("no device {}", refusal.id));
         error.hint(refusal.hint).context(WHAT)
     })
+}
+
+/// Returns true if there is more than what tells programs that this is a Tegra system.
+fn has_files(edits: &Edits) -> bool {
+    let mut mounts = edits.mounts.iter();
+    mounts.any(|mount| mount.container_path != "/etc/nv_tegra_release")
 }
 
 /// Returns the edits for the files in the lists, and for the chosen GPUs.
@@ -87,6 +101,11 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
         ))
     };
     let lists = list::in_directory(directory, all).map_err(|error| failed(error, directory))?;
+    if lists.is_empty() && !choice.devices.is_empty() {
+        let text = format!("there are no file lists in {}", directory.display());
+        let hint = "they are of the package nvidia-l4t-init, or in modes.csv.mount-spec-path of config.toml";
+        return Err(refused(text).hint(hint).context(WHAT));
+    }
     if lists.is_empty() {
         return Ok(Edits {
             env: vec![VOID.into()],
@@ -123,6 +142,10 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
     // Two GPUs share the nodes of the SoC.
     csv::once(&mut edits.device_nodes, |node| node.path.clone());
     csv::once(&mut warnings, String::clone);
+    if !choice.devices.is_empty() && edits.device_nodes.is_empty() && !has_files(&edits) {
+        let text = format!("nothing of the lists in {} exists", directory.display());
+        return Err(refused(text).with_cause(warnings.join("; ")).context(WHAT));
+    }
     for warning in warnings {
         job.warn(&warning);
     }

@@ -3,12 +3,17 @@
 //! Upstream's specifications ignore `NVIDIA_DRIVER_CAPABILITIES` and `NVIDIA_REQUIRE_*`: every container gets all of the
 //! driver's files, and nothing is checked. Two keys of the configuration change that.
 
-use libnvc::Phase;
 use libnvc::request::{self, Capabilities, DeviceRequest, Request};
 use libnvc::require::{self, Requirement};
 use libnvc::survey::Host;
-use nvc_generate::{ContainerEdits, HookProgram, Mode, VOID, for_container, merge};
+use libnvc::{Error, Phase};
+use nvc_generate::csv::Driver;
+use nvc_generate::{
+    AutomaticEdits, ContainerEdits, HookProgram, Mode, VOID, for_container,
+    for_container_unless_jetson, merge,
+};
 use nvc_policy::image::{Policy, capabilities, devices, requirements};
+use nvc_policy::mode::Setting;
 
 use crate::error::{Result, refused};
 use crate::hook_program;
@@ -18,12 +23,13 @@ use crate::spec_edits;
 const CAPABILITIES: &str = "nvidia-container-runtime.modes.jit-cdi.driver-capabilities";
 const REQUIREMENTS: &str = "nvidia-container-runtime.modes.jit-cdi.requirements";
 
-/// Adds GPUs, and the other devices that the container requests.
-pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
+/// Adds GPUs, and the other devices that the container requests. Adds nothing and returns the driver if the mode is
+/// automatic and the GPUs are a Jetson's.
+pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
     let ids = nvc_generate::ids(ids)?;
-    let demanded = Requirements::of(&mut job)?;
+    let demanded = Requirements::of(job)?;
     let request = Request {
-        capabilities: limit(&job)?,
+        capabilities: limit(job)?,
         requirements: if demanded.must_hold {
             demanded.all.clone()
         } else {
@@ -38,7 +44,17 @@ pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
             ..DeviceRequest::default()
         },
     };
-    let ContainerEdits { edits, host, .. } = found(&mut job, Mode::Auto, request)?;
+    let found_here = match Setting::of(job.config) {
+        Setting::Auto => for_container_unless_jetson(&options(Mode::Auto, job.config), request),
+        _ => for_container(&options(Mode::Auto, job.config), &request)
+            .map(|edits| AutomaticEdits::Edits(Box::new(edits))),
+    };
+    let edits = match found_here.map_err(|error| not_found("auto", &error))? {
+        AutomaticEdits::Edits(edits) => edits,
+        AutomaticEdits::Jetson(driver) => return Ok(Some(driver)),
+    };
+    warn(job, &edits);
+    let ContainerEdits { edits, host, .. } = *edits;
     if let Some(unmet) = host.and_then(|host| demanded.unmet(&host)) {
         job.warn(&unmet);
     }
@@ -59,7 +75,10 @@ pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
             },
             ..Request::default()
         };
-        given.push(found(&mut job, Mode::Imex, request)?.edits);
+        let found = for_container(&options(Mode::Imex, job.config), &request);
+        let found = found.map_err(|error| not_found("imex", &error))?;
+        warn(job, &found);
+        given.push(found.edits);
     }
     let program = hook_program::of(job.config);
     // A foreign program would take the merged hook for an unknown one, exit 0 and do nothing.
@@ -69,26 +88,24 @@ pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
     }
     spec_edits::apply(job.spec, &mut given)
         .map_err(|error| error.context("failed to inject CDI devices"))
+        .map(|()| None)
 }
 
-/// Finds the devices of a request, and logs warnings.
-fn found(job: &mut Job<'_>, mode: Mode, request: Request) -> Result<ContainerEdits> {
-    let name = match mode {
-        Mode::Imex => "imex",
-        _ => "auto",
-    };
-    let given = for_container(&options(mode, job.config), request).map_err(|error| {
-        error.clone().context(match error.phase() {
-            Some(phase @ Phase::Requirement) => phase.category().to_owned(),
-            _ => format!(
-                "failed to create the automatic CDI modifier: failed to generate CDI spec for mode \"{name}\""
-            ),
-        })
-    })?;
-    for warning in &given.warnings {
+/// Returns the error of a mode that does not find a request's devices.
+fn not_found(mode: &str, error: &Error) -> Error {
+    error.clone().context(match error.phase() {
+        Some(phase @ Phase::Requirement) => phase.category().to_owned(),
+        _ => format!(
+            "failed to create the automatic CDI modifier: failed to generate CDI spec for mode \"{mode}\""
+        ),
+    })
+}
+
+/// Logs warnings.
+fn warn(job: &mut Job<'_>, found: &ContainerEdits) {
+    for warning in &found.warnings {
         job.warn(warning);
     }
-    Ok(given)
 }
 
 /// Returns the parts of the driver that the container gets.

@@ -3,14 +3,15 @@
 use std::collections::HashSet;
 use std::time::SystemTime;
 
+use libnvc::ErrorKind;
 use libnvc::host::{Gpu, Inventory};
 use libnvc::plan::{Intent, What};
 use libnvc::request::{self, DeviceRequest, Request};
 use libnvc::survey::Host;
 use nvc_cdi::Edits;
 use nvc_generate::{
-    DriverPlan, Files, HookProgram, Mode, Options, addresses_of_module, displays, driver_files,
-    edits, graphics, plan,
+    DriverPlan, Files, HookProgram, Mode, NO_GPU, Options, addresses_of_module, displays,
+    driver_files, edits, graphics, plan,
 };
 use nvc_policy::config::Config;
 use nvc_policy::image::capabilities;
@@ -35,7 +36,11 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
         Err(error) => {
             let text = format!("devices are left to the hook: {}", error.message());
             // The hook reports the error.
-            job.log.write(Level::Info, &text);
+            let level = match error.kind() {
+                ErrorKind::NotFound => Level::Warning,
+                _ => Level::Info,
+            };
+            job.log.write(level, &text);
             None
         }
     };
@@ -97,6 +102,7 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevice
         files: Files::Omitted,
         // Graphics by default are for the hook alone, which adds no displays.
         displays: wants_graphics,
+        all_may_be_none: false,
         ..options(Mode::Nvml, job.config)
     };
     let time = SystemTime::now();
@@ -105,6 +111,13 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevice
         request,
         plan,
     } = plan(&options, request)?;
+    // Not an error of the hook.
+    if host.devices.gpus.is_empty()
+        && host.devices.failed.is_empty()
+        && request.devices.ids == "all"
+    {
+        return Err(refused(NO_GPU).with_kind(ErrorKind::NotFound));
+    }
     if plan.devices.is_empty() && !request.devices.ids.is_empty() {
         return Err(refused("there is no device that a container could use"));
     }

@@ -134,6 +134,7 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
             other => return Err(invalid(format!("invalid --style value: {other}"))),
         },
         displays: true,
+        all_may_be_none: false,
         config_search: absolute(line, "config-search-path")?,
         library_search: absolute(line, "library-search-path")?,
         csv_files: line.list("csv.file").iter().map(PathBuf::from).collect(),

@@ -7,6 +7,7 @@ use nvc_policy::config::Config;
 use nvc_policy::platform;
 
 use super::Fault;
+use crate::query;
 
 /// Where a driver container mounts its root.
 const CONTAINER: &str = "/run/nvidia/driver";
@@ -33,19 +34,17 @@ pub(super) enum Kind {
 impl Place {
     /// Finds the driver in the configured root, or in the root that a driver container mounts.
     pub(super) fn find(config: &Config) -> Self {
+        let configured = configured(config);
+        let other = elsewhere(&configured).filter(|_| !has_driver(&configured));
+        let root = other.unwrap_or(configured);
         let kind = if Path::new("/dev/dxg").exists() {
             Kind::Wsl
-        } else if platform::is_tegra() {
+        } else if platform::is_jetson_here(&root, &query::program()) {
             Kind::Tegra
         } else {
             Kind::Usual
         };
-        let configured = configured(config);
-        let other = elsewhere(&configured).filter(|_| !has_driver(&configured));
-        Self {
-            kind,
-            root: other.unwrap_or(configured),
-        }
+        Self { kind, root }
     }
 
     /// Returns a path below the root.
