@@ -25,7 +25,7 @@ pub(super) struct SelectedDevices {
 /// Selects the devices that `ids` names, and finds their nodes.
 pub(super) fn choose(
     options: &Options,
-    ids: &str,
+    ids: &[String],
     info: &DeviceInfo,
     dev_root: &DriverRoot,
     drivers: &CharDrivers,

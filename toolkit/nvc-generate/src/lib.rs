@@ -34,6 +34,7 @@ pub use document::{GeneratedSpecs, generate};
 pub use driver::policy;
 pub use hooks::{HookProgram, Hooks, merge};
 pub use ids::ids;
+pub use modes::imex::Channels;
 pub use modes::nvml::{DriverPlan, plan};
 pub use options::{Files, Flags, Mode, Naming, Options};
 pub use render::edits;

@@ -26,7 +26,7 @@ pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
     } else {
         Driver::unasked(&options.driver_root, &options.query)
     };
-    let wanted = RequestedGpus::of(&request.devices.ids);
+    let wanted = RequestedGpus::of(request.devices.ids.clone());
     let choice = csv::choose(&wanted, driver.listing(), several).map_err(|refusal| {
         let text = format!("there is no device {}", refusal.id);
         Error::new(ErrorKind::InvalidArgument, text).hint(refusal.hint)

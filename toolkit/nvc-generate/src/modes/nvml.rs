@@ -78,9 +78,10 @@ pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
     } = plan(options, request)?;
     let rendered = render::plan(&plan, options);
     let named = |part| devices::named(options, part);
-    let devices: Vec<Device> = match request.devices.ids.as_str() {
-        "" => vec![devices::empty_device()],
-        _ => rendered.devices.into_iter().flat_map(named).collect(),
+    let devices: Vec<Device> = if request.devices.ids.is_empty() {
+        vec![devices::empty_device()]
+    } else {
+        rendered.devices.into_iter().flat_map(named).collect()
     };
     let parts = if options.flags.coherent_annotations {
         by_coherence(options, &host.devices, &devices)

@@ -28,7 +28,7 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
     } = job.request;
     let (config, environment) = (job.config, &container.environment);
     let demands = image::requirements::of(environment, config.disable_require).map_err(refused)?;
-    let wanted = RequestedGpus::of(&job.ids()?);
+    let wanted = RequestedGpus::of(job.ids()?);
     let root = nodes(config).root;
     let driver = if wanted == RequestedGpus::None && demands.is_empty() {
         Driver::unasked(&root, &QueryProgram::ThisProcess)

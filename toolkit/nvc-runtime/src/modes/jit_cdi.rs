@@ -3,11 +3,13 @@
 //! Upstream's specifications ignore `NVIDIA_DRIVER_CAPABILITIES` and `NVIDIA_REQUIRE_*`: every container gets all of the
 //! driver's files, and nothing is checked. Two keys of the configuration change that.
 
-use libnvc::Phase;
 use libnvc::request::{self, Capabilities, DeviceRequest, Request};
 use libnvc::require::{self, Requirement};
 use libnvc::survey::Host;
-use nvc_generate::{ContainerEdits, HookProgram, Mode, VOID, for_container, merge};
+use libnvc::{Error, Phase};
+use nvc_generate::{
+    Channels, ContainerEdits, HookProgram, Mode, Options, VOID, for_container, merge,
+};
 use nvc_policy::image::{Policy, capabilities, devices, requirements};
 
 use crate::error::{Result, refused};
@@ -38,7 +40,8 @@ pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
             ..DeviceRequest::default()
         },
     };
-    let ContainerEdits { edits, host, .. } = found(&mut job, Mode::Auto, request)?;
+    let all = options(Mode::Auto, job.config);
+    let ContainerEdits { edits, host, .. } = found(&mut job, &all, request)?;
     if let Some(unmet) = host.and_then(|host| demanded.unmet(&host)) {
         job.warn(&unmet);
     }
@@ -52,14 +55,11 @@ pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
         job.warn(&warning);
     }
     if !channels.is_empty() {
-        let request = Request {
-            devices: DeviceRequest {
-                ids: nvc_generate::ids(&channels)?,
-                ..DeviceRequest::default()
-            },
-            ..Request::default()
+        let options = Options {
+            channels: Channels::of(&channels).map_err(|error| not_found(&error, Mode::Imex))?,
+            ..options(Mode::Imex, job.config)
         };
-        given.push(found(&mut job, Mode::Imex, request)?.edits);
+        given.push(found(&mut job, &options, Request::default())?.edits);
     }
     let program = hook_program::of(job.config);
     // A foreign program would take the merged hook for an unknown one, exit 0 and do nothing.
@@ -72,23 +72,25 @@ pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
 }
 
 /// Finds the devices of a request, and logs warnings.
-fn found(job: &mut Job<'_>, mode: Mode, request: Request) -> Result<ContainerEdits> {
-    let name = match mode {
-        Mode::Imex => "imex",
-        _ => "auto",
-    };
-    let given = for_container(&options(mode, job.config), request).map_err(|error| {
-        error.clone().context(match error.phase() {
-            Some(phase @ Phase::Requirement) => phase.category().to_owned(),
-            _ => format!(
-                "failed to create the automatic CDI modifier: failed to generate CDI spec for mode \"{name}\""
-            ),
-        })
-    })?;
+fn found(job: &mut Job<'_>, options: &Options, request: Request) -> Result<ContainerEdits> {
+    let given = for_container(options, request).map_err(|error| not_found(&error, options.mode))?;
     for warning in &given.warnings {
         job.warn(warning);
     }
     Ok(given)
+}
+
+fn not_found(error: &Error, mode: Mode) -> Error {
+    let name = match mode {
+        Mode::Imex => "imex",
+        _ => "auto",
+    };
+    error.clone().context(match error.phase() {
+        Some(phase @ Phase::Requirement) => phase.category().to_owned(),
+        _ => format!(
+            "failed to create the automatic CDI modifier: failed to generate CDI spec for mode \"{name}\""
+        ),
+    })
 }
 
 /// Returns the parts of the driver that the container gets.
