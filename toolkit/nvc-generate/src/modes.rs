@@ -1,6 +1,6 @@
 //! Collects the devices of each mode.
 
-pub(crate) mod imex;
+mod imex;
 mod jetson;
 pub(crate) mod nvml;
 
@@ -11,11 +11,12 @@ use libnvc::options::CudaCompatMode;
 use libnvc::plan::{self, Intent, Link, Place, What};
 use libnvc::request::Request;
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
-use nvc_cdi::{Device, Edits};
+use nvc_cdi::Edits;
 use nvc_policy::image::features::Feature;
 use nvc_policy::platform::has_tegra_files;
 
 use crate::content::Content;
+use crate::draft::{Draft, DraftDevice};
 use crate::driver::{self, nodes};
 use crate::{Files, Mode, Options, gated, render};
 
@@ -80,7 +81,7 @@ fn management(options: &Options) -> Result<Content> {
     });
     let found = driver::files(options, version.ok().as_deref())?;
     Ok(Content {
-        devices: vec![all(edits)],
+        devices: vec![DraftDevice::new("all", edits)],
         common: for_managers(found, options),
         warnings,
         ..Content::default()
@@ -89,26 +90,18 @@ fn management(options: &Options) -> Result<Content> {
 
 /// Returns the driver's edits for management containers: without graphics, but with permission to create nodes and see
 /// all GPUs.
-fn for_managers(mut driver: DriverInfo, options: &Options) -> Edits {
+fn for_managers(mut driver: DriverInfo, options: &Options) -> Draft {
     driver.graphics.clear();
     driver.graphics_links.clear();
     let mut intents = plan::of_driver(&driver, &driver::request());
     intents.retain(|intent| !matches!(intent.what, What::DriverProc(_) | What::EglProfile(_)));
-    render::edits(&intents, options)
-}
-
-fn all(edits: Edits) -> Device {
-    Device {
-        name: "all".into(),
-        container_edits: edits,
-        ..Device::default()
-    }
+    render::draft(&intents, options)
 }
 
 fn feature(options: &Options, feature: Feature) -> Result<Content> {
     let (edits, warnings) = gated::edits(feature, &nodes(options), &options.driver_root);
     Ok(Content {
-        devices: vec![all(edits)],
+        devices: vec![DraftDevice::new("all", edits)],
         warnings,
         ..Content::default()
     })
@@ -138,8 +131,8 @@ fn wsl(options: &Options, mut request: Request) -> Result<Content> {
         })));
     }
     Ok(Content {
-        devices: vec![all(edits)],
-        common: render::edits(&intents, options),
+        devices: vec![DraftDevice::new("all", edits)],
+        common: render::draft(&intents, options),
         ..Content::default()
     })
 }

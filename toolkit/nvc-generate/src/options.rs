@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use libnvc::host::query::QueryProgram;
 
-use crate::Channels;
+use crate::channels::Channels;
 use crate::hooks::{HookProgram, Hooks};
 
 /// The kind of devices of a specification.

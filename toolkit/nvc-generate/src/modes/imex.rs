@@ -1,59 +1,19 @@
 //! Describes IMEX channels, one device each.
 //!
-//! A channel is its number, the minor number of its node. Only the path is recorded: the node may be made later.
+//! Only a node's path is recorded: the node may be made later.
 
-use libnvc::host::numbers;
-use libnvc::select::parse_imex_channels;
-use libnvc::{Error, ErrorKind, Result};
-use nvc_cdi::{CHARACTER, Device, DeviceNode, Edits};
+use libnvc::Result;
+use nvc_cdi::{CHARACTER, DeviceNode, Edits};
 
 use crate::Options;
+use crate::channels::{Channels, number};
 use crate::content::Content;
+use crate::draft::DraftDevice;
 use crate::driver;
 use crate::nodes::Nodes;
 
 /// Directory of the channels' nodes.
 pub(super) const DIRECTORY: &str = "/dev/nvidia-caps-imex-channels";
-
-/// The channels of a specification or of a container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Channels {
-    /// Those of this machine.
-    All,
-    Numbers(Vec<u32>),
-}
-
-impl Channels {
-    /// Reads names of channels: `all`, `none`, which has precedence, `channelN` or `N`. No name means all.
-    ///
-    /// # Errors
-    /// A name is none of these.
-    pub fn of<S: AsRef<str>>(names: &[S]) -> Result<Self> {
-        let mut words = names.iter().map(AsRef::as_ref);
-        if words.clone().any(|name| name == "none") {
-            return Ok(Self::Numbers(Vec::new()));
-        }
-        if names.is_empty() || words.clone().any(|name| name == "all") {
-            return Ok(Self::All);
-        }
-        words
-            .try_fold(Vec::new(), |mut numbers, name| {
-                numbers.push(number(name)?);
-                Ok(numbers)
-            })
-            .map(Self::Numbers)
-    }
-}
-
-/// Returns the number of a channel, which has one name only: another would be a second device in the specification.
-fn number(name: &str) -> Result<u32> {
-    let digits = name.strip_prefix("channel").unwrap_or(name);
-    let number = numbers::canonical(digits).filter(|_| parse_imex_channels(&[digits]).is_ok());
-    number.ok_or_else(|| {
-        let text = format!("\"{name}\" is not an IMEX channel");
-        Error::new(ErrorKind::InvalidArgument, text)
-    })
-}
 
 pub(super) fn find(options: &Options) -> Result<Content> {
     let (nodes, mut warnings) = (driver::nodes(options), Vec::new());
@@ -76,7 +36,7 @@ fn of_this_machine(nodes: &Nodes, refused: &mut Vec<String>) -> Vec<u32> {
     names.filter_map(|name| number(name).ok()).collect()
 }
 
-fn device(nodes: &Nodes, number: u32) -> Result<Device> {
+fn device(nodes: &Nodes, number: u32) -> Result<DraftDevice> {
     let path = format!("{DIRECTORY}/channel{number}");
     nodes.look_up(&path)?;
     let host_path = nodes.root.join(path.trim_start_matches('/'));
@@ -86,15 +46,11 @@ fn device(nodes: &Nodes, number: u32) -> Result<Device> {
         kind: CHARACTER.into(),
         ..DeviceNode::default()
     };
-    let container_edits = Edits {
+    let edits = Edits {
         device_nodes: vec![node],
         ..Edits::default()
     };
-    Ok(Device {
-        name: number.to_string(),
-        container_edits,
-        ..Device::default()
-    })
+    Ok(DraftDevice::new(number.to_string(), edits))
 }
 
 #[cfg(test)]
@@ -104,30 +60,6 @@ mod tests {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
     use super::*;
-
-    #[test]
-    fn names_become_numbers() {
-        let of = |names: &[&str]| Channels::of(names).unwrap();
-        assert_eq!(of(&[]), Channels::All);
-        assert_eq!(of(&["0", "all"]), Channels::All);
-        assert_eq!(of(&["all", "none"]), Channels::Numbers(Vec::new()));
-        let last = "channel1048575";
-        assert_eq!(of(&["7", last]), Channels::Numbers(vec![7, 1_048_575]));
-        for name in [
-            "",
-            "07",
-            "+7",
-            "-1",
-            "channel",
-            "channel007",
-            "channel+7",
-            "1048576",
-            "0,1",
-        ] {
-            let text = format!("\"{name}\" is not an IMEX channel");
-            assert_eq!(Channels::of(&[name]).unwrap_err().message(), text);
-        }
-    }
 
     /// Anybody who can write to the host's /dev chooses the names there.
     #[test]

@@ -8,9 +8,9 @@ use libnvc::options::CudaCompatMode;
 use libnvc::plan::{self, Plan};
 use libnvc::request::Request;
 use libnvc::survey::Host;
-use nvc_cdi::{Device, Hook};
 
 use crate::content::Content;
+use crate::draft::{DraftDevice, DraftHook};
 use crate::{Files, Options, devices, driver, render};
 
 /// A plan, and what it was made of.
@@ -78,7 +78,7 @@ pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
     } = plan(options, request)?;
     let rendered = render::plan(&plan, options);
     let named = |part| devices::named(options, part);
-    let devices: Vec<Device> = if request.devices.ids.is_empty() {
+    let devices: Vec<DraftDevice> = if request.devices.ids.is_empty() {
         vec![devices::empty_device()]
     } else {
         rendered.devices.into_iter().flat_map(named).collect()
@@ -105,15 +105,15 @@ pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
 fn by_coherence(
     options: &Options,
     info: &DeviceInfo,
-    devices: &[Device],
-) -> Vec<(&'static str, Vec<Device>)> {
+    devices: &[DraftDevice],
+) -> Vec<(&'static str, Vec<DraftDevice>)> {
     let parts = devices::by_coherence(options, info, devices);
     let parts = ["coherent", "noncoherent"].into_iter().zip(parts);
     parts.filter(|(_, devices)| !devices.is_empty()).collect()
 }
 
 /// Returns the part of the merged hook that finds the driver's files.
-fn live_hook(options: &Options) -> Hook {
+fn live_hook(options: &Options) -> DraftHook {
     let mut words = vec!["--discover".to_owned()];
     let mut add = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
     let root = driver::root(options);
@@ -145,5 +145,5 @@ fn live_hook(options: &Options) -> Hook {
     ];
     let given = flags.iter().filter(|(_, given)| *given);
     words.extend(given.map(|(option, _)| option.to_string()));
-    options.hooks.program.hook("discover", words)
+    DraftHook::new("discover", words)
 }

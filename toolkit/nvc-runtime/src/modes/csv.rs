@@ -4,8 +4,8 @@ use std::path::Path;
 
 use libnvc::host::query::QueryProgram;
 use nvc_cdi::Edits;
-use nvc_generate::VOID;
 use nvc_generate::csv::{self, Choice, Driver, RequestedGpus, Tree, list, requirements};
+use nvc_generate::{HookProgram, VOID};
 use nvc_hostfile::cause;
 use nvc_policy::config::Config;
 use nvc_policy::image;
@@ -47,13 +47,6 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
         }
     }
     let choice = choice?;
-    if let Some(warning) = &choice.warning {
-        job.warn(warning);
-    }
-    let mut given = job.gated_features();
-    for edits in &mut given {
-        edits.env.push(VOID.into());
-    }
     // More lists mean more files and nodes of the host.
     let wants_all = environment.get(JETPACK) == Some("csv-mounts=all");
     let all = wants_all && policy.accepts_environment_of(container);
@@ -62,7 +55,12 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
             format!("Ignoring {JETPACK} of an unprivileged container: only the usual lists count");
         job.warn(&text);
     }
-    given.push(files(&mut job, all, &choice, &driver)?);
+    let edits = files(&mut job, all, &choice, &driver)?;
+    let mut given = job.gated_features();
+    for edits in &mut given {
+        edits.env.push(VOID.into());
+    }
+    given.push(edits);
     spec_edits::apply(job.spec, &mut given)
 }
 
@@ -88,6 +86,9 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
     };
     let lists = list::in_directory(directory, all).map_err(|error| failed(error, directory))?;
     if lists.is_empty() {
+        if let Some(warning) = &choice.warning {
+            job.warn(warning);
+        }
         return Ok(Edits {
             env: vec![VOID.into()],
             ..Edits::default()
@@ -102,29 +103,17 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
     let tree = Tree {
         root: nodes.root.clone(),
         nodes,
-        hook: hook_program::of(config),
         compat: if has_compat {
             driver.compat(&config.runtime.csv_compat_container_root)
         } else {
             Vec::new()
         },
     };
-    let mut edits = Edits::default();
-    let mut warnings = Vec::new();
-    for chosen in &choice.devices {
-        let found = tree.device(&entries, chosen, driver.gpus());
-        let (device, more) = found.map_err(|error| error.context(WHAT))?;
-        edits.append(&device);
-        warnings.extend(more);
+    let found = csv::find(&tree, &entries, choice, driver);
+    let found = found.map_err(|error| error.context(WHAT))?;
+    for warning in &found.warnings {
+        job.warn(warning);
     }
-    let (common, more) = tree.common(&entries);
-    edits.append(&common);
-    warnings.extend(more);
-    // Two GPUs share the nodes of the SoC.
-    csv::once(&mut edits.device_nodes, |node| node.path.clone());
-    csv::once(&mut warnings, String::clone);
-    for warning in warnings {
-        job.warn(&warning);
-    }
-    Ok(edits)
+    let path = hook_program::of(config).to_string_lossy().into_owned();
+    Ok(found.into_draft().render(&HookProgram { path }))
 }

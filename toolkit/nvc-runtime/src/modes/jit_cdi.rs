@@ -8,7 +8,7 @@ use libnvc::require::{self, Requirement};
 use libnvc::survey::Host;
 use libnvc::{Error, Phase};
 use nvc_generate::{
-    Channels, ContainerEdits, HookProgram, Mode, Options, VOID, for_container, merge,
+    Channels, ContainerEdits, Draft, HookProgram, Mode, Options, VOID, for_container, merge,
 };
 use nvc_policy::image::{Policy, capabilities, devices, requirements};
 
@@ -46,9 +46,10 @@ pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
         job.warn(&unmet);
     }
     let mut given = vec![edits];
-    for mut edits in job.gated_features() {
-        edits.env.push(VOID.into());
-        given.push(edits);
+    for edits in job.gated_features() {
+        let mut draft = Draft::from(edits);
+        draft.add_variable(VOID);
+        given.push(draft);
     }
     let (channels, ignored) = devices::imex_channels(job.request.container, job.request.policy);
     if let Some(warning) = ignored {
@@ -64,10 +65,12 @@ pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
     let program = hook_program::of(job.config);
     // A foreign program would take the merged hook for an unknown one, exit 0 and do nothing.
     if hook_program::is_ours(&program) {
-        let path = program.to_string_lossy().into_owned();
-        merge(&mut given, &HookProgram { path });
+        merge(&mut given);
     }
-    spec_edits::apply(job.spec, &mut given)
+    let path = program.to_string_lossy().into_owned();
+    let program = HookProgram { path };
+    let given = given.into_iter().map(|draft| draft.render(&program));
+    spec_edits::apply(job.spec, &mut given.collect::<Vec<_>>())
         .map_err(|error| error.context("failed to inject CDI devices"))
 }
 
