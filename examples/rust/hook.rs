@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut request = Request {
         devices: DeviceRequest {
-            ids: gpu.clone(),
+            ids: vec![gpu.clone()],
             ..DeviceRequest::default()
         },
         capabilities: Capabilities::UTILITY | Capabilities::COMPUTE | Capabilities::GRAPHICS,

@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     policy.driver.root = root.into();
     let request = Request {
         devices: DeviceRequest {
-            ids: gpu.clone(),
+            ids: vec![gpu.clone()],
             ..DeviceRequest::default()
         },
         capabilities: Capabilities::UTILITY | Capabilities::COMPUTE,

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use libfuzzer_sys::fuzz_target;
 use libnvc::host::{FailedGpu, Gpu, MigDevice};
+use libnvc::request;
 use libnvc::select::{MigCapability, Selection, select_devices, select_mig_capability};
 use libnvc::{Error, ErrorKind, HostPath};
 
@@ -12,12 +13,13 @@ use libnvc::{Error, ErrorKind, HostPath};
 fuzz_target!(|text: &str| {
     let mut words = text.splitn(3, ' ');
     let (gpus, lost) = machine(words.next().unwrap_or_default());
-    let (list, mig_list) = (
-        words.next().unwrap_or_default(),
-        words.next().unwrap_or_default(),
-    );
-    let select = |list: &str| select_devices(&gpus, &lost, list);
-    let Ok(selection) = select(list) else {
+    let mut list = || -> Vec<String> {
+        let names = request::names(words.next().unwrap_or_default());
+        names.map(str::to_owned).collect()
+    };
+    let (list, mig_list) = (list(), list());
+    let select = |names: &[String]| select_devices(&gpus, &lost, names);
+    let Ok(selection) = select(&list) else {
         return;
     };
     check(&selection, &gpus);
@@ -34,12 +36,12 @@ fuzz_target!(|text: &str| {
         by_uuid.push(mig.uuid.to_lowercase());
     }
     for names in [by_index, by_uuid] {
-        let again = select(&names.join(",")).expect("these devices are there");
+        let again = select(&names).expect("these devices are there");
         assert_eq!(indices(&again), indices(&selection));
     }
 
     for capability in [MigCapability::Config, MigCapability::Monitor] {
-        if let Ok(mig) = select_mig_capability(&selection, capability, mig_list) {
+        if let Ok(mig) = select_mig_capability(&selection, capability, &mig_list) {
             let chosen = |gpu: &Gpu| selection.gpus.iter().any(|one| one.index == gpu.index);
             assert!(mig.gpus.iter().all(|gpu| chosen(gpu) && gpu.mig_capable));
             assert!(mig.all || mig.gpus.is_empty());

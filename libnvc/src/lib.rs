@@ -14,7 +14,7 @@
 //! # fn main() -> libnvc::Result<()> {
 //! libnvc::host::query::serve_if_asked(); // this program is executed again to query NVML
 //! let request = Request {
-//!     devices: DeviceRequest { ids: "0,MIG-5f…".into(), ..Default::default() },
+//!     devices: DeviceRequest { ids: vec!["0".into(), "MIG-5f…".into()], ..Default::default() },
 //!     capabilities: Capabilities::UTILITY | Capabilities::COMPUTE,
 //!     ..Default::default()
 //! };

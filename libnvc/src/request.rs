@@ -34,26 +34,26 @@ pub struct Request {
 /// The devices that a container requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceRequest {
-    /// GPUs and MIG devices: indices, UUIDs, PCI addresses, `GPU:MIG` or `all`, separated by commas.
-    pub ids: String,
+    /// GPUs and MIG devices: indices, UUIDs, PCI addresses, `GPU:MIG` or `all`.
+    pub ids: Vec<String>,
     /// GPUs whose MIG configuration it may change: `all` or nothing.
-    pub mig_config: String,
+    pub mig_config: Vec<String>,
     /// GPUs whose MIG instances it may monitor: `all` or nothing.
-    pub mig_monitor: String,
+    pub mig_monitor: Vec<String>,
     /// IMEX channels.
     pub imex_channels: Vec<u32>,
 }
 
 impl DeviceRequest {
-    /// Checks that no list is longer than [`MAX_NAMES`], in one pass and without memory, before any of them is used.
+    /// Checks that no list is longer than [`MAX_NAMES`], before any of them is used.
     ///
     /// # Errors
     /// `too many devices: <number>`, or the same of another list.
     pub fn check(&self) -> Result<()> {
         for (what, number) in [
-            ("devices", count_names(&self.ids)),
-            ("mig-config devices", count_names(&self.mig_config)),
-            ("mig-monitor devices", count_names(&self.mig_monitor)),
+            ("devices", self.ids.len()),
+            ("mig-config devices", self.mig_config.len()),
+            ("mig-monitor devices", self.mig_monitor.len()),
             ("IMEX channels", self.imex_channels.len()),
         ] {
             check_number(what, number)?;
@@ -64,12 +64,25 @@ impl DeviceRequest {
 
 /// Counts the names in a list separated by commas.
 pub fn count_names(list: &str) -> usize {
-    let names = list.split(',').filter(|name| !name.trim().is_empty());
-    names.count()
+    names(list).filter(|name| !name.trim().is_empty()).count()
+}
+
+/// Splits an option's list at its commas; empty names say nothing.
+pub fn names(list: &str) -> impl Iterator<Item = &str> + Clone {
+    list.split(',').filter(|name| !name.is_empty())
+}
+
+/// Returns the names in an option's list of `what`, counted before any of them takes memory.
+///
+/// # Errors
+/// As [`DeviceRequest::check`].
+pub fn parse_names(what: &str, list: &str) -> Result<Vec<String>> {
+    check_number(what, names(list).count())?;
+    Ok(names(list).map(str::to_owned).collect())
 }
 
 /// Fails if `what` are more than [`MAX_NAMES`].
-pub(crate) fn check_number(what: &str, number: usize) -> Result<()> {
+fn check_number(what: &str, number: usize) -> Result<()> {
     if number <= MAX_NAMES {
         return Ok(());
     }
@@ -158,7 +171,7 @@ mod tests {
 
     /// Returns a request with this many names in one of its lists.
     fn listing(which: usize, number: usize) -> DeviceRequest {
-        let list = vec!["0"; number].join(",");
+        let list = vec!["0".to_owned(); number];
         let mut devices = DeviceRequest::default();
         match which {
             0 => devices.ids = list,
@@ -179,6 +192,17 @@ mod tests {
                 prop_assert!(error.message().ends_with(&end));
             }
         }
+    }
+
+    #[test]
+    fn lists_are_split_once() {
+        assert_eq!(parse_names("devices", "").unwrap(), [""; 0]);
+        assert_eq!(
+            parse_names("devices", ",0,,GPU-1, 1:0,").unwrap(),
+            ["0", "GPU-1", " 1:0"]
+        );
+        let error = parse_names("devices", &"0,".repeat(2000)).unwrap_err();
+        assert_eq!(error.message(), "too many devices: 2000");
     }
 
     #[test]

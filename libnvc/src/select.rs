@@ -1,5 +1,4 @@
-//! Chooses devices: finds those that the lists of `--device`, `--mig-config` and `--mig-monitor` name, and reads
-//! `--imex-channel`.
+//! Chooses devices: finds those that `--device`, `--mig-config` and `--mig-monitor` name, and reads `--imex-channel`.
 //!
 //! The grammar is upstream's, quirks included, since schedulers and scripts pass whatever once worked: partial PCI
 //! addresses, trailing garbage after a MIG index. A GPU that could not be read is an error only if it is requested by
@@ -11,7 +10,7 @@ use std::fmt::Write as _;
 
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::host::{DeviceInfo, FailedGpu, Gpu, MigDevice};
-use crate::request::{DeviceRequest, check_number};
+use crate::request::DeviceRequest;
 
 /// Number of IMEX channels: they are minor numbers, and Linux has this many.
 const IMEX_CHANNELS: u32 = 1 << 20;
@@ -128,47 +127,54 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Selects the devices that `list` names, e.g. `0,GPU-…,1:0`. On a machine without GPUs every list is accepted.
+/// Selects the devices of these names, e.g. `0`, `GPU-…` and `1:0`. On a machine without GPUs every name is accepted.
 ///
 /// # Errors
-/// `<item>: unknown device`, and NVML's error for a GPU that is lost.
-pub fn select_devices<'a>(
+/// `<name>: unknown device`, and NVML's error for a GPU that is lost.
+pub fn select_devices<'a, S: AsRef<str>>(
     gpus: &'a [Gpu],
     lost: &[FailedGpu],
-    list: &str,
+    names: &[S],
 ) -> Result<Selection<'a>> {
     let mut selection = Selection::default();
     if gpus.is_empty() && lost.is_empty() {
         return Ok(selection);
     }
-    for item in items(list) {
+    for item in names.iter().map(AsRef::as_ref) {
         if item.eq_ignore_ascii_case("all") {
             selection.add_all(gpus);
             break;
+        }
+        let unknown = || {
+            Error::fault(ErrorKind::NotFound, item, "unknown device")
+                .hint(available_devices(gpus, lost))
+        };
+        // A name may end in garbage, but not in further names: nobody would get those.
+        if item.contains(',') {
+            return Err(unknown());
         }
         if let Some(gpu) = find_gpu(gpus, lost, item)? {
             selection.add_gpu(gpu);
         } else if let Some((gpu, mig)) = find_mig(gpus, lost, item)? {
             selection.add_mig(gpu, mig);
         } else {
-            return Err(Error::fault(ErrorKind::NotFound, item, "unknown device")
-                .hint(available_devices(gpus, lost)));
+            return Err(unknown());
         }
     }
     Ok(selection)
 }
 
-/// Selects the GPUs for the option of `capability` with the value `list`; only `all` is supported.
+/// Selects the GPUs for the option of `capability` with these names; only `all` is supported.
 ///
 /// # Errors
 /// `<item>: only 'all' devices are currently supported` and, if single MIG devices are selected, `all: cannot enable
 /// mig-config with specific MIG devices selected`.
-pub fn select_mig_capability<'a>(
+pub fn select_mig_capability<'a, S: AsRef<str>>(
     selection: &Selection<'a>,
     capability: MigCapability,
-    list: &str,
+    names: &[S],
 ) -> Result<MigSelection<'a>> {
-    let Some(item) = items(list).next() else {
+    let Some(item) = names.first().map(AsRef::as_ref) else {
         return Ok(MigSelection::default());
     };
     if !item.eq_ignore_ascii_case("all") {
@@ -187,13 +193,13 @@ pub fn select_mig_capability<'a>(
     })
 }
 
-/// Selects the IMEX channels that `list` names, e.g. `0,1`.
+/// Returns the IMEX channels of these names, which are numbers.
 ///
 /// # Errors
-/// `unsupported IMEX channel value: <item>`; more channels than a request may name.
-pub fn parse_imex_channels(list: &str) -> Result<Vec<u32>> {
-    check_number("IMEX channels", items(list).count())?;
-    items(list)
+/// `unsupported IMEX channel value: <name>`.
+pub fn parse_imex_channels<S: AsRef<str>>(names: &[S]) -> Result<Vec<u32>> {
+    let names = names.iter().map(AsRef::as_ref);
+    names
         .map(|item| {
             decimal(item)
                 .filter(|channel| *channel < IMEX_CHANNELS)
@@ -208,10 +214,6 @@ pub fn parse_imex_channels(list: &str) -> Result<Vec<u32>> {
                 })
         })
         .collect()
-}
-
-fn items(list: &str) -> impl Iterator<Item = &str> {
-    list.split(',').filter(|item| !item.is_empty())
 }
 
 /// Finds the GPU that `item` names by UUID, PCI address or index.
@@ -359,6 +361,11 @@ mod tests {
 
     use super::*;
     use crate::path::HostPath;
+    use crate::request::names;
+
+    fn split(list: &str) -> Vec<&str> {
+        names(list).collect()
+    }
 
     fn gpu(index: u32, busid: &str, uuid: &str, migs: &[&str]) -> Gpu {
         let mig_devices = migs.iter().zip(0..).map(|(uuid, index)| MigDevice {
@@ -441,7 +448,7 @@ mod tests {
         ];
         for (list, gpus, migs) in table {
             let machine = machine();
-            let selection = select_devices(&machine, &[], list).unwrap();
+            let selection = select_devices(&machine, &[], &split(list)).unwrap();
             let (chosen, instances) = positions(&machine, &selection);
             assert_eq!((&chosen[..], &instances[..]), (*gpus, *migs), "{list}");
             assert_eq!(selection.all, list.to_lowercase().contains("all"), "{list}");
@@ -457,7 +464,7 @@ mod tests {
             ("1:0,1", &[1]),
             ("all", &[0, 1]),
         ] {
-            let selection = select_devices(&machine, &[], list).unwrap();
+            let selection = select_devices(&machine, &[], &split(list)).unwrap();
             let indices: Vec<_> = selection.whole.iter().map(|gpu| gpu.index).collect();
             assert_eq!(indices, whole, "{list}");
         }
@@ -484,8 +491,12 @@ mod tests {
             "MIG-5f",
             "4294967296",
             "ééé",
+            "",
+            "0,1",
+            "1:0,0",
+            "0:3b:00,0",
         ] {
-            let error = select_devices(&machine(), &[], item).unwrap_err();
+            let error = select_devices(&machine(), &[], &[item]).unwrap_err();
             assert_eq!(error.message(), format!("{item}: unknown device"));
             assert_eq!(error.kind(), ErrorKind::NotFound);
             assert_eq!(
@@ -493,19 +504,19 @@ mod tests {
                 Some("devices here: 0, 1, 1:0, 1:1, or their UUIDs")
             );
         }
-        assert!(select_devices(&machine(), &[], "99,all").is_err());
+        assert!(select_devices(&machine(), &[], &["99", "all"]).is_err());
     }
 
     #[test]
     fn nothing_is_looked_at_without_gpus() {
-        let selection = select_devices(&[], &[], "99,nonsense,all").unwrap();
+        let selection = select_devices(&[], &[], &["99", "nonsense", "all"]).unwrap();
         assert!(selection.gpus.is_empty() && selection.migs.is_empty() && !selection.all);
     }
 
     #[test]
     fn lost_gpu_stops_only_those_who_name_it() {
         let machine = machine();
-        let select = |list| select_devices(&machine, &lost(), list);
+        let select = |name| select_devices(&machine, &lost(), &[name]);
         assert_eq!(select("all").unwrap().gpus.len(), 2);
         for item in ["2", "GPU-DEAD", "0:d8:0", "2:0"] {
             let error = select(item).unwrap_err();
@@ -522,14 +533,14 @@ mod tests {
     #[test]
     fn index_counts_lost_gpus() {
         let gpus = [gpu(1, "00000000:af:00.0", "GPU-2", &[])];
-        assert_eq!(select_devices(&gpus, &[], "1").unwrap().gpus.len(), 1);
-        assert!(select_devices(&gpus, &[], "0").is_err());
+        assert_eq!(select_devices(&gpus, &[], &["1"]).unwrap().gpus.len(), 1);
+        assert!(select_devices(&gpus, &[], &["0"]).is_err());
     }
 
     #[test]
     fn hint_stays_short() {
         let many: Vec<Gpu> = (0..30).map(|index| gpu(index, "", "", &[])).collect();
-        let error = select_devices(&many, &[], "x").unwrap_err();
+        let error = select_devices(&many, &[], &["x"]).unwrap_err();
         assert!(
             error
                 .advice()
@@ -542,8 +553,9 @@ mod tests {
     fn mig_capabilities() {
         let gpus = machine();
         let select = |devices, list| {
-            let selection = select_devices(&gpus, &[], devices).unwrap();
-            let selected = select_mig_capability(&selection, MigCapability::Config, list)?;
+            let selection = select_devices(&gpus, &[], &[devices]).unwrap();
+            let names = split(list);
+            let selected = select_mig_capability(&selection, MigCapability::Config, &names)?;
             let indices: Vec<_> = selected.gpus.iter().map(|gpu| gpu.index).collect();
             Ok::<_, Error>((selected.all, indices))
         };
@@ -563,13 +575,13 @@ mod tests {
 
     #[test]
     fn imex_channels() {
-        assert_eq!(parse_imex_channels("").unwrap(), [0_u32; 0]);
+        assert_eq!(parse_imex_channels::<&str>(&[]).unwrap(), [0_u32; 0]);
         assert_eq!(
-            parse_imex_channels("0,,1048575,0").unwrap(),
+            parse_imex_channels(&["0", "1048575", "0"]).unwrap(),
             [0, 1_048_575, 0]
         );
-        for item in ["1048576", "abc", "all", "-1", "1x"] {
-            let error = parse_imex_channels(item).unwrap_err();
+        for item in ["1048576", "abc", "all", "-1", "1x", "", "0,1"] {
+            let error = parse_imex_channels(&[item]).unwrap_err();
             assert_eq!(
                 error.message(),
                 format!("unsupported IMEX channel value: {item}")
@@ -580,13 +592,14 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics(list in "\\PC*") {
-            let _ = select_devices(&machine(), &lost(), &list);
-            let _ = parse_imex_channels(&list);
+            let _ = select_devices(&machine(), &lost(), &split(&list));
+            let _ = select_devices(&machine(), &lost(), &[&list]);
+            let _ = parse_imex_channels(&[list]);
         }
 
         #[test]
         fn nearly_valid_never_panics(list in "((GPU-|MIG-|all)?[0-9a-fx:.é +]{0,12},?){0,4}") {
-            let _ = select_devices(&machine(), &lost(), &list);
+            let _ = select_devices(&machine(), &lost(), &split(&list));
         }
     }
 }

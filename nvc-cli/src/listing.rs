@@ -273,10 +273,11 @@ mod tests {
     }
 
     fn wanted(ids: Option<&str>, mig_config: &str) -> List {
+        let names = |list: &str| libnvc::request::names(list).map(String::from).collect();
         List {
             devices: DeviceRequest {
-                ids: ids.unwrap_or_default().to_owned(),
-                mig_config: mig_config.to_owned(),
+                ids: names(ids.unwrap_or_default()),
+                mig_config: names(mig_config),
                 ..DeviceRequest::default()
             },
             lists_devices: ids.is_some(),
@@ -333,7 +334,7 @@ mod tests {
     #[test]
     fn managing_mig_replaces_single_devices() {
         let mut list = wanted(Some("1,0"), "all");
-        list.devices.mig_monitor = "all".to_owned();
+        list.devices.mig_monitor = vec!["all".to_owned()];
         assert_eq!(
             lines(&list, &Nodes(true)),
             [

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use libnvc::host::Identity;
 use libnvc::options::{CudaCompatMode, DriverOptions, LibraryOptions};
-use libnvc::request::{Capabilities, DeviceRequest};
+use libnvc::request::{Capabilities, DeviceRequest, parse_names};
 use libnvc::require::{MAX_REQUIREMENTS, Requirement};
 use libnvc::select::parse_imex_channels;
 use libnvc::{Error, Target};
@@ -169,7 +169,7 @@ fn list(given: &GivenOptions, command_words: usize) -> Result<List, CommandError
     };
     // Upstream counts words: `list --imex-channel=3` lists everything, `list --imex-channel 3` only the channel.
     if command_words == 1 || (command_words == 2 && given.has("imex-channel")) {
-        list.devices.ids = "all".to_owned();
+        list.devices.ids = vec!["all".to_owned()];
         list.lists_devices = true;
         list.libraries = true;
         list.compat32 = true;
@@ -243,15 +243,15 @@ fn pid(text: &OsStr) -> Result<Option<i32>, CommandError> {
 }
 
 fn devices(given: &GivenOptions) -> Result<DeviceRequest, CommandError> {
-    let imex = joined(given, "imex-channel");
-    let devices = DeviceRequest {
-        ids: joined(given, "device"),
-        mig_config: joined(given, "mig-config"),
-        mig_monitor: joined(given, "mig-monitor"),
-        imex_channels: parse_imex_channels(&imex).category(category::IMEX)?,
-    };
-    devices.check().category(category::INPUT)?;
-    Ok(devices)
+    let channels = names(given, "imex-channel", "IMEX channels").category(category::IMEX)?;
+    let imex_channels = parse_imex_channels(&channels).category(category::IMEX)?;
+    let names = |option, what| names(given, option, what).category(category::INPUT);
+    Ok(DeviceRequest {
+        ids: names("device", "devices")?,
+        mig_config: names("mig-config", "mig-config devices")?,
+        mig_monitor: names("mig-monitor", "mig-monitor devices")?,
+        imex_channels,
+    })
 }
 
 fn driver_options(given: &GivenOptions) -> DriverOptions {
@@ -308,10 +308,10 @@ fn format(given: &GivenOptions) -> Result<Option<Format>, CommandError> {
     }
 }
 
-/// Joins the values of a repeatable option into one list.
-fn joined(given: &GivenOptions, name: &str) -> String {
-    let values: Vec<_> = given.all(name).map(|v| v.to_string_lossy()).collect();
-    values.join(",")
+/// Returns the names in all values of an option, which name `what`.
+fn names(given: &GivenOptions, option: &str, what: &str) -> libnvc::Result<Vec<String>> {
+    let values: Vec<_> = given.all(option).map(|v| v.to_string_lossy()).collect();
+    parse_names(what, &values.join(","))
 }
 
 #[cfg(test)]
@@ -374,7 +374,7 @@ mod tests {
         for line in [&[][..], &["--imex-channel=3"], &["--format=json"]] {
             let list = list_of(line);
             assert!(everything(&list), "{line:?}");
-            assert!(list.lists_devices && list.devices.ids == "all");
+            assert!(list.lists_devices && list.devices.ids == ["all"]);
         }
         for line in [
             &["--imex-channel", "3"][..],
@@ -390,10 +390,10 @@ mod tests {
     #[test]
     fn lists_are_joined() {
         let list = list_of(&["-d", "0", "-d", "1,2", "--mig-config="]);
-        assert_eq!(list.devices.ids, "0,1,2");
-        assert_eq!(list.devices.mig_config, "");
+        assert_eq!(list.devices.ids, ["0", "1", "2"]);
+        assert_eq!(list.devices.mig_config, [""; 0]);
         let most = list_of(&["-d0,0,"; 512]);
-        assert_eq!(libnvc::request::count_names(&most.devices.ids), 1024);
+        assert_eq!(most.devices.ids.len(), 1024);
         let list = list_of(&["-d", ""]);
         assert!(list.lists_devices && list.devices.ids.is_empty());
         let channels = list_of(&["--imex-channel=0,1", "--imex-channel=7"]);

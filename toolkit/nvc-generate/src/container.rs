@@ -3,9 +3,9 @@
 use libnvc::Result;
 use libnvc::request::Request;
 use libnvc::survey::Host;
-use nvc_cdi::Edits;
 
 use crate::content::{Content, VOID, check};
+use crate::draft::Draft;
 use crate::modes::{self, Found};
 use crate::{Options, csv, simplify};
 
@@ -13,7 +13,7 @@ use crate::{Options, csv, simplify};
 #[derive(Debug)]
 pub struct ContainerEdits {
     /// The edits of its devices, then those for all containers.
-    pub edits: Edits,
+    pub edits: Draft,
     /// Warnings in order of occurrence.
     pub warnings: Vec<String>,
     /// The driver and the chosen devices, if NVML was queried.
@@ -55,13 +55,13 @@ fn edits(content: Content) -> Result<ContainerEdits> {
         host,
         ..
     } = content;
-    common.env.push(VOID.into());
+    common.add_variable(VOID);
     simplify::parts(&mut devices, &mut common);
     check(&devices, &warnings)?;
     devices.sort_by(|one, other| one.name.cmp(&other.name));
-    let mut edits = Edits::default();
+    let mut edits = Draft::default();
     for device in &devices {
-        edits.append(&device.container_edits);
+        edits.append(&device.draft);
     }
     edits.append(&common);
     Ok(ContainerEdits {

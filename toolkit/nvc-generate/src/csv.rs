@@ -19,8 +19,59 @@ pub use driver::Driver;
 pub use files::Tree;
 pub use list::{Entry, Kind};
 
+use libnvc::Result;
+
+use crate::draft::Draft;
+
+/// What the lists give for chosen GPUs.
+#[derive(Debug)]
+pub struct Found {
+    /// The nodes of each GPU, in the order of the choice.
+    pub(crate) devices: Vec<(ChosenGpu, Draft)>,
+    /// The files for every container.
+    pub(crate) common: Draft,
+    /// Warnings, each once.
+    pub warnings: Vec<String>,
+}
+
+impl Found {
+    /// Returns all of it for one container.
+    pub fn into_draft(self) -> Draft {
+        let mut all = Draft::default();
+        for (_, draft) in &self.devices {
+            all.append(draft);
+        }
+        all.append(&self.common);
+        // Two GPUs share the nodes of the SoC.
+        once(&mut all.edits.device_nodes, |node| node.path.clone());
+        all
+    }
+}
+
+/// Finds what the lists' entries give for chosen GPUs, and the nodes that only the driver knows.
+///
+/// # Errors
+/// A node that a discrete GPU needs is missing.
+pub fn find(tree: &Tree, entries: &[Entry], choice: &Choice, driver: &Driver) -> Result<Found> {
+    let mut warnings: Vec<String> = choice.warning.iter().cloned().collect();
+    let mut devices = Vec::new();
+    for chosen in &choice.devices {
+        let (draft, more) = tree.device(entries, chosen, driver.gpus())?;
+        warnings.extend(more);
+        devices.push((chosen.clone(), draft));
+    }
+    let (common, more) = tree.common(entries);
+    warnings.extend(more);
+    once(&mut warnings, String::clone);
+    Ok(Found {
+        devices,
+        common,
+        warnings,
+    })
+}
+
 /// Keeps the first item of each name.
-pub fn once<T>(items: &mut Vec<T>, name: impl Fn(&T) -> String) {
+fn once<T>(items: &mut Vec<T>, name: impl Fn(&T) -> String) {
     let mut seen = std::collections::HashSet::new();
     items.retain(|item| seen.insert(name(item)));
 }

@@ -8,9 +8,10 @@ use libnvc::plan::PartKind;
 use libnvc::select::select_devices;
 use libnvc::survey::{Grants, MigGrant};
 use libnvc::{ErrorKind, HostPath, Result};
-use nvc_cdi::{Device, Edits};
+use nvc_cdi::Edits;
 use nvc_program::hook_names;
 
+use crate::draft::{Draft, DraftDevice, repeated};
 use crate::render::RenderedPart;
 use crate::{Naming, Options, ids};
 
@@ -26,7 +27,7 @@ pub(super) struct SelectedDevices {
 /// Selects the devices that `ids` names, and finds their nodes.
 pub(super) fn choose(
     options: &Options,
-    ids: &str,
+    ids: &[String],
     info: &DeviceInfo,
     dev_root: &DriverRoot,
     drivers: &CharDrivers,
@@ -58,22 +59,21 @@ pub(super) fn choose(
 }
 
 /// Returns a device once for each naming.
-pub(super) fn named(options: &Options, found: RenderedPart) -> Vec<Device> {
+pub(super) fn named(options: &Options, found: RenderedPart) -> Vec<DraftDevice> {
     let is_mig = found.kind == PartKind::MigDevice;
-    let mut edits = found.edits;
+    let mut draft = found.draft;
     if !is_mig {
-        permissions(options, &mut edits);
+        permissions(options, &mut draft);
     }
     let [index, uuid] = [0, 1].map(|at| found.names.get(at).cloned().unwrap_or_default());
-    let device = |naming: &Naming| Device {
+    let device = |naming: &Naming| DraftDevice {
         name: match naming {
             Naming::Index => index.clone(),
             Naming::TypeIndex if is_mig => format!("mig{index}"),
             Naming::TypeIndex => format!("gpu{index}"),
             Naming::Uuid => uuid.clone(),
         },
-        container_edits: edits.clone(),
-        ..Device::default()
+        draft: draft.clone(),
     };
     options.naming.iter().map(device).collect()
 }
@@ -82,8 +82,8 @@ pub(super) fn named(options: &Options, found: RenderedPart) -> Vec<Device> {
 pub(super) fn by_coherence(
     options: &Options,
     info: &DeviceInfo,
-    devices: &[Device],
-) -> [Vec<Device>; 2] {
+    devices: &[DraftDevice],
+) -> [Vec<DraftDevice>; 2] {
     [true, false].map(|wanted| {
         let gpus = info.gpus.iter().filter(|gpu| {
             let known = info.coherent.iter().find(|(index, _)| *index == gpu.index);
@@ -92,7 +92,7 @@ pub(super) fn by_coherence(
         let names: Vec<String> = gpus
             .flat_map(|gpu| options.naming.iter().map(|naming| gpu_name(gpu, *naming)))
             .collect();
-        let is_one = |device: &&Device| names.contains(&device.name);
+        let is_one = |device: &&DraftDevice| names.contains(&device.name);
         devices.iter().filter(is_one).cloned().collect()
     })
 }
@@ -106,15 +106,12 @@ fn gpu_name(gpu: &Gpu, naming: Naming) -> String {
 }
 
 /// Returns the device `none`, which requests no GPU.
-pub(super) fn empty_device() -> Device {
-    Device {
-        name: "none".into(),
-        container_edits: Edits {
-            env: vec!["NVCT_EMPTY_DEVICE=".into()],
-            ..Edits::default()
-        },
-        ..Device::default()
-    }
+pub(super) fn empty_device() -> DraftDevice {
+    let edits = Edits {
+        env: vec!["NVCT_EMPTY_DEVICE=".into()],
+        ..Edits::default()
+    };
+    DraftDevice::new("none", edits)
 }
 
 struct Finder<'a> {
@@ -173,9 +170,9 @@ impl Finder<'_> {
 }
 
 /// Adds the hook for old versions of crun, which created directories that only root could enter.
-fn permissions(options: &Options, edits: &mut Edits) {
+fn permissions(options: &Options, draft: &mut Draft) {
     let mut directories = Vec::new();
-    for node in &edits.device_nodes {
+    for node in &draft.edits.device_nodes {
         let directory = Path::new(&node.path)
             .parent()
             .map(|parent| parent.display().to_string());
@@ -189,7 +186,7 @@ fn permissions(options: &Options, edits: &mut Edits) {
         return;
     }
     let mode = ["--mode".to_string(), "755".to_string()];
-    let paths = crate::hooks::repeated("--path", &directories);
+    let paths = repeated("--path", directories);
     let arguments = mode.into_iter().chain(paths).collect();
-    options.hooks.add(hook_names::CHMOD, arguments, edits);
+    options.hooks.add(hook_names::CHMOD, arguments, draft);
 }

@@ -74,10 +74,10 @@ fn chosen(gpus: &[Gpu], devices: &Devices) -> (Vec<String>, Vec<String>) {
     gpus.iter_mut().for_each(|gpu| gpu.index = 0);
     let (mut addresses, mut unresolved) = (Vec::new(), Vec::new());
     for name in names {
-        // A UUID or an address, and no list.
-        let is_known = (is_alone || name.contains(['-', ':'])) && !name.contains(',');
+        // A UUID or an address.
+        let is_known = is_alone || name.contains(['-', ':']);
         let found = if is_known {
-            select_devices(&gpus, &[], name).map_or(Vec::new(), |found| found.whole)
+            select_devices(&gpus, &[], &[name]).map_or(Vec::new(), |found| found.whole)
         } else {
             Vec::new()
         };

@@ -2,10 +2,11 @@
 
 use libnvc::request::{DeviceRequest, Request};
 use libnvc::{Error, ErrorKind, Result};
-use nvc_cdi::{Device, Spec, version};
+use nvc_cdi::{Spec, version};
 
 use crate::content::{self, Content, VOID};
-use crate::{Options, driver, hooks, ids, modes, simplify};
+use crate::draft::{self, DraftDevice};
+use crate::{Options, driver, ids, modes, simplify};
 
 /// Generated specifications.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub fn generate(options: &Options) -> Result<GeneratedSpecs> {
         ..driver::request()
     };
     let found = modes::find(options, &request)?;
-    let make = |class: &str, devices: Vec<Device>| spec(options, class, devices, &found);
+    let make = |class: &str, devices: Vec<DraftDevice>| spec(options, class, devices, &found);
     let mut parts = Vec::new();
     for (part, devices) in &found.parts {
         let class = format!("{}.{part}", options.class);
@@ -50,29 +51,31 @@ pub fn generate(options: &Options) -> Result<GeneratedSpecs> {
 pub(crate) fn spec(
     options: &Options,
     class: &str,
-    devices: Vec<Device>,
+    mut devices: Vec<DraftDevice>,
     found: &Content,
 ) -> Result<Spec> {
-    let mut spec = Spec {
-        kind: format!("{}/{class}", options.vendor),
-        devices,
-        container_edits: found.common.clone(),
-        ..Spec::default()
-    };
-    spec.container_edits.env.push(VOID.into());
+    let mut common = found.common.clone();
+    common.add_variable(VOID);
     let none_chosen = options.ids.iter().any(|id| id == "none");
-    simplify::simplify(&mut spec, !options.no_all && !none_chosen);
-    if !options.gids {
-        simplify::without_groups(&mut spec);
-    }
-    if options.has_one_hook() {
-        let devices = spec.devices.iter_mut();
-        let all = devices.map(|device| &mut device.container_edits);
-        for edits in all.chain([&mut spec.container_edits]) {
-            hooks::merge(std::slice::from_mut(edits), &options.hooks.program);
+    simplify::simplify(&mut devices, &mut common, !options.no_all && !none_chosen);
+    let drafts = devices.iter_mut().map(|device| &mut device.draft);
+    for draft in drafts.chain([&mut common]) {
+        if !options.gids {
+            simplify::without_groups(draft);
+        }
+        if options.has_one_hook() {
+            draft::merge(std::slice::from_mut(draft));
         }
     }
-    content::check(&spec.devices, &found.warnings)?;
+    content::check(&devices, &found.warnings)?;
+    let program = &options.hooks.program;
+    let devices = devices.into_iter().map(|device| device.render(program));
+    let mut spec = Spec {
+        kind: format!("{}/{class}", options.vendor),
+        devices: devices.collect(),
+        container_edits: common.render(program),
+        ..Spec::default()
+    };
     spec.cdi_version = version::minimum(&spec).0.into();
     nvc_cdi::validate::spec(&spec).map_err(|text| {
         Error::new(

@@ -6,28 +6,28 @@ use libnvc::{Error, ErrorKind, Result};
 
 use crate::uuid::is_uuid;
 
-/// Returns ids as a list of [`DeviceRequest`](libnvc::request::DeviceRequest): no id means all, and `none` has precedence.
+/// Returns ids for a [`DeviceRequest`](libnvc::request::DeviceRequest): no id means all, and `none` has precedence.
 ///
 /// # Errors
 /// One of them is a list itself, or empty.
-pub fn ids<S: AsRef<str>>(ids: &[S]) -> Result<String> {
+pub fn ids<S: AsRef<str>>(ids: &[S]) -> Result<Vec<String>> {
     let words = ids.iter().map(AsRef::as_ref);
     if ids.is_empty() {
-        return Ok("all".into());
+        return Ok(vec!["all".into()]);
     }
     if words.clone().any(|id| id == "none") {
-        return Ok(String::new());
+        return Ok(Vec::new());
     }
     match words.clone().find(|id| id.is_empty() || id.contains(',')) {
         Some(odd) => Err(refused(odd)),
-        None => Ok(words.collect::<Vec<&str>>().join(",")),
+        None => Ok(words.map(str::to_owned).collect()),
     }
 }
 
-/// Checks the ids of a list.
-pub(super) fn check(list: &str) -> Result<()> {
-    let mut ids = list.split(',').filter(|id| !id.is_empty() && *id != "all");
-    ids.try_for_each(one)
+/// Checks the form of ids.
+pub(super) fn check(ids: &[String]) -> Result<()> {
+    let mut ids = ids.iter().filter(|id| *id != "all");
+    ids.try_for_each(|id| one(id))
 }
 
 fn one(id: &str) -> Result<()> {
@@ -61,13 +61,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_have_upstreams_forms() {
+    fn ids_have_upstreams_forms() {
         let of = |names: &[&str]| ids(names).and_then(|list| check(&list).map(|()| list));
-        assert_eq!(of(&[]).unwrap(), "all");
-        assert_eq!(of(&["0", "none", "all"]).unwrap(), "");
-        assert_eq!(of(&["0", "all"]).unwrap(), "0,all");
+        assert_eq!(of(&[]).unwrap(), ["all"]);
+        assert_eq!(of(&["0", "none", "all"]).unwrap(), [""; 0]);
+        assert_eq!(of(&["0", "all"]).unwrap(), ["0", "all"]);
         let uuid = "MIG-GPU-8a4d1f3c-0b51-4c8e-9d57-3f2a6b1c0e01/1/0";
-        assert_eq!(of(&["7", "1:0", uuid]).unwrap(), format!("7,1:0,{uuid}"));
+        assert_eq!(of(&["7", "1:0", uuid]).unwrap(), ["7", "1:0", uuid]);
         for bad in [
             "first",
             "",

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use libnvc::host::query::QueryProgram;
 
+use crate::channels::Channels;
 use crate::hooks::{HookProgram, Hooks};
 
 /// The kind of devices of a specification.
@@ -110,6 +111,8 @@ pub struct Options {
     pub naming: Vec<Naming>,
     /// Device ids; empty for all.
     pub ids: Vec<String>,
+    /// The channels of mode imex.
+    pub channels: Channels,
     /// Omit the device `all`.
     pub no_all: bool,
     /// Vendor of the devices.
@@ -157,6 +160,7 @@ impl Options {
             dev_root: "/".into(),
             naming: vec![Naming::Index, Naming::Uuid],
             ids: Vec::new(),
+            channels: Channels::All,
             no_all: false,
             vendor: "nvidia.com".into(),
             class: "gpu".into(),

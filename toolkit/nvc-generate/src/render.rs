@@ -17,6 +17,7 @@ use nvc_program::hook_names::{
     UPDATE_LDCACHE, UPDATE_PROFILE,
 };
 
+use crate::draft::{Draft, DraftHook, repeated};
 use crate::{Options, driver};
 
 /// The edits of a plan, shaped like it.
@@ -25,7 +26,7 @@ pub(crate) struct RenderedPlan {
     /// Those of each device.
     pub(crate) devices: Vec<RenderedPart>,
     /// Those for every container with one of the devices.
-    pub(crate) common: Edits,
+    pub(crate) common: Draft,
 }
 
 /// The edits of a plan's part.
@@ -34,7 +35,7 @@ pub(crate) struct RenderedPart {
     pub(crate) kind: PartKind,
     /// First its index, then its UUID.
     pub(crate) names: Vec<String>,
-    pub(crate) edits: Edits,
+    pub(crate) draft: Draft,
 }
 
 /// The hooks in their order: links first, then hooks that read libraries.
@@ -53,17 +54,22 @@ pub(crate) fn plan(plan: &Plan, options: &Options) -> RenderedPlan {
     let part = |part: &Part| RenderedPart {
         kind: part.kind,
         names: part.names.clone(),
-        edits: Writer::new(options, &root).edits(&part.intents, Whose::Device),
+        draft: Writer::new(options, &root).draft(&part.intents, Whose::Device),
     };
     RenderedPlan {
         devices: plan.devices.iter().map(part).collect(),
-        common: Writer::new(options, &root).edits(&plan.common, Whose::All),
+        common: Writer::new(options, &root).draft(&plan.common, Whose::All),
     }
 }
 
 /// Renders some intents for all containers.
 pub fn edits(intents: &[Intent], options: &Options) -> Edits {
-    Writer::new(options, &driver::root(options)).edits(intents, Whose::All)
+    draft(intents, options).render(&options.hooks.program)
+}
+
+/// Renders some intents for all containers, except their hooks.
+pub(crate) fn draft(intents: &[Intent], options: &Options) -> Draft {
+    Writer::new(options, &driver::root(options)).draft(intents, Whose::All)
 }
 
 /// Returns the mount options of a file class as in fstab, in upstream's order.
@@ -91,8 +97,7 @@ struct Writer<'o> {
     /// The driver root.
     root: &'o Path,
     edits: Edits,
-    /// Names and arguments.
-    hooks: Vec<(&'static str, Vec<String>)>,
+    hooks: Vec<DraftHook>,
     /// Consecutive links, which share a hook.
     links: Vec<String>,
 }
@@ -108,7 +113,7 @@ impl<'o> Writer<'o> {
         }
     }
 
-    fn edits(mut self, intents: &[Intent], whose: Whose) -> Edits {
+    fn draft(mut self, intents: &[Intent], whose: Whose) -> Draft {
         for intent in intents {
             if let What::Link(link) = &intent.what {
                 self.link(link);
@@ -119,11 +124,11 @@ impl<'o> Writer<'o> {
         }
         self.end_links();
         let rank = |name: &str| ORDER.iter().position(|known| *known == name);
-        self.hooks.sort_by_key(|(name, _)| rank(name));
-        for (name, arguments) in self.hooks {
-            self.options.hooks.add(name, arguments, &mut self.edits);
-        }
-        self.edits
+        let is_on = |hook: &DraftHook| !self.options.hooks.is_off(hook.name);
+        let mut hooks: Vec<DraftHook> = self.hooks.into_iter().filter(is_on).collect();
+        hooks.sort_by_key(|hook| rank(hook.name));
+        let edits = self.edits;
+        Draft { edits, hooks }
     }
 
     fn intent(&mut self, what: &What, whose: Whose) {
@@ -198,29 +203,26 @@ impl<'o> Writer<'o> {
     fn link(&mut self, link: &Link) {
         if let Some(at) = path_of(&link.at) {
             let pair = format!("{}::{at}", link.target.display());
-            self.links.extend(["--link".into(), pair]);
+            self.links.push(pair);
         }
     }
 
     fn end_links(&mut self) {
-        let arguments = std::mem::take(&mut self.links);
-        if !arguments.is_empty() {
-            self.hooks.push((CREATE_SYMLINKS, arguments));
+        let links = std::mem::take(&mut self.links);
+        if !links.is_empty() {
+            self.hook(CREATE_SYMLINKS, repeated("--link", links));
         }
     }
 
     fn library_path(&mut self, libraries: &LibraryPath) {
         let folders = libraries.directories.iter().filter_map(path_of);
-        let folders: Vec<_> = folders
-            .flat_map(|folder| ["--folder".into(), folder.to_string()])
-            .collect();
+        let folders = repeated("--folder", folders.map(ToString::to_string));
         if folders.is_empty() {
             return;
         }
-        let ldconfig = self.options.ldconfig.iter();
-        let ldconfig = ldconfig.flat_map(|path| ["--ldconfig-path".into(), path.clone()]);
-        let arguments = ldconfig.chain(folders).collect();
-        self.hooks.push((UPDATE_LDCACHE, arguments));
+        let ldconfig = repeated("--ldconfig-path", self.options.ldconfig.clone());
+        let arguments = [ldconfig, folders].concat();
+        self.hook(UPDATE_LDCACHE, arguments);
     }
 
     fn compat(&mut self, compat: &CudaCompat) {
@@ -228,13 +230,17 @@ impl<'o> Writer<'o> {
         if let Some(root) = &compat.root {
             arguments.push(format!("--cuda-compat-container-root={root}"));
         }
-        self.hooks.push((ENABLE_CUDA_COMPAT, arguments));
+        self.hook(ENABLE_CUDA_COMPAT, arguments);
     }
 
     fn hook_once(&mut self, name: &'static str) {
-        if !self.hooks.iter().any(|(known, _)| *known == name) {
-            self.hooks.push((name, Vec::new()));
+        if !self.hooks.iter().any(|hook| hook.name == name) {
+            self.hook(name, Vec::new());
         }
+    }
+
+    fn hook(&mut self, name: &'static str, arguments: Vec<String>) {
+        self.hooks.push(DraftHook::new(name, arguments));
     }
 }
 

@@ -2,29 +2,26 @@
 
 use std::collections::HashSet;
 
-use nvc_cdi::{Device, Edits, Spec};
+use crate::draft::{Draft, DraftDevice};
 
 /// Removes duplicates, sorts, and adds the device `all`.
-pub(super) fn simplify(spec: &mut Spec, with_all: bool) {
-    parts(&mut spec.devices, &mut spec.container_edits);
-    if with_all && spec.device("all").is_none() {
-        let mut edits = Edits::default();
-        for device in &spec.devices {
-            edits.append(&device.container_edits);
+pub(super) fn simplify(devices: &mut Vec<DraftDevice>, common: &mut Draft, with_all: bool) {
+    parts(devices, common);
+    if with_all && devices.iter().all(|device| device.name != "all") {
+        let mut all = Draft::default();
+        for device in devices.iter() {
+            all.append(&device.draft);
         }
-        simplify_edits(&mut edits);
-        spec.devices.push(Device {
-            name: "all".into(),
-            container_edits: edits,
-            ..Device::default()
-        });
+        simplify_draft(&mut all);
+        devices.push(DraftDevice::new("all", all));
     }
-    spec.devices.sort_by(|one, other| one.name.cmp(&other.name));
+    devices.sort_by(|one, other| one.name.cmp(&other.name));
 }
 
-fn simplify_edits(edits: &mut Edits) {
+fn simplify_draft(draft: &mut Draft) {
+    once(&mut draft.hooks);
+    let edits = &mut draft.edits;
     once(&mut edits.env);
-    once(&mut edits.hooks);
     once(&mut edits.mounts);
     let depth = |path: &str| path.matches('/').count();
     let mut seen = HashSet::new();
@@ -47,38 +44,32 @@ fn once<T: Clone + Eq + std::hash::Hash>(items: &mut Vec<T>) {
 }
 
 /// Removes duplicates and sorts, each device's edits without the common ones.
-pub(super) fn parts(devices: &mut [Device], common: &mut Edits) {
-    simplify_edits(common);
+pub(super) fn parts(devices: &mut [DraftDevice], common: &mut Draft) {
+    simplify_draft(common);
     for device in devices {
-        simplify_edits(&mut device.container_edits);
-        without(&mut device.container_edits, common);
+        simplify_draft(&mut device.draft);
+        without(&mut device.draft, common);
     }
 }
 
 /// Removes edits that are common to all containers, unless nothing would be left.
-fn without(edits: &mut Edits, common: &Edits) {
-    let mut less = edits.clone();
-    less.env.retain(|item| !common.env.contains(item));
-    less.device_nodes
-        .retain(|item| !common.device_nodes.contains(item));
+fn without(draft: &mut Draft, common: &Draft) {
+    let mut less = draft.clone();
     less.hooks.retain(|item| !common.hooks.contains(item));
-    less.mounts.retain(|item| !common.mounts.contains(item));
+    let (edits, common) = (&mut less.edits, &common.edits);
+    edits.env.retain(|item| !common.env.contains(item));
+    edits
+        .device_nodes
+        .retain(|item| !common.device_nodes.contains(item));
+    edits.mounts.retain(|item| !common.mounts.contains(item));
     if !less.is_empty() {
-        *edits = less;
+        *draft = less;
     }
 }
 
 /// Removes the groups of nodes.
-pub(super) fn without_groups(spec: &mut Spec) {
-    let devices = spec
-        .devices
-        .iter_mut()
-        .map(|device| &mut device.container_edits);
-    for edits in devices.chain([&mut spec.container_edits]) {
-        edits.additional_gids.clear();
-        edits
-            .device_nodes
-            .iter_mut()
-            .for_each(|node| node.gid = None);
-    }
+pub(super) fn without_groups(draft: &mut Draft) {
+    draft.edits.additional_gids.clear();
+    let nodes = draft.edits.device_nodes.iter_mut();
+    nodes.for_each(|node| node.gid = None);
 }

@@ -122,14 +122,20 @@ fn devices(config: &Config, request: &ContainerRequest) -> Result<DeviceRequest>
                 .collect::<Result<_, _>>()?
         }
     };
-    let channels = request.imex_channels.join(",");
+    let channels = split(request.imex_channels.iter().map(String::as_str));
     Ok(DeviceRequest {
-        ids: names.join(","),
-        mig_config: request.mig_config.clone().unwrap_or_default(),
-        mig_monitor: request.mig_monitor.clone().unwrap_or_default(),
+        ids: split(names.into_iter()),
+        mig_config: split(request.mig_config.as_deref().into_iter()),
+        mig_monitor: split(request.mig_monitor.as_deref().into_iter()),
         imex_channels: parse_imex_channels(&channels)
             .map_err(|error| of_cli("error parsing IMEX info", error))?,
     })
+}
+
+/// Splits values as the options of nvidia-container-cli: a variable can be a list, and a mount's name can have commas.
+fn split<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let names = values.flat_map(request::names);
+    names.map(str::to_owned).collect()
 }
 
 /// Returns the name of a device without the kind, if that is the kind of this machine's GPUs.
@@ -230,10 +236,13 @@ mod tests {
             let request = request_for(&[&format!("NVIDIA_VISIBLE_DEVICES={names}")]);
             devices(&Config::default(), &request).map(|devices| devices.ids)
         };
-        assert_eq!(ids("0,GPU-1").unwrap(), "0,GPU-1");
-        assert_eq!(ids("none").unwrap(), "");
-        assert_eq!(ids("nvidia.com/gpu=0,nvidia.com/gpu=1:2").unwrap(), "0,1:2");
-        assert_eq!(ids("runtime.nvidia.com/gpu=all").unwrap(), "all");
+        assert_eq!(ids("0,GPU-1").unwrap(), ["0", "GPU-1"]);
+        assert_eq!(ids("none").unwrap(), [""; 0]);
+        assert_eq!(
+            ids("nvidia.com/gpu=0,nvidia.com/gpu=1:2").unwrap(),
+            ["0", "1:2"]
+        );
+        assert_eq!(ids("runtime.nvidia.com/gpu=all").unwrap(), ["all"]);
         let failure = ids("other.nvidia.com/gpu=0").unwrap_err();
         let failure = crate::failure::lines(&failure).concat();
         assert!(failure.contains("other.nvidia.com/gpu"), "{failure}");

@@ -264,7 +264,8 @@ fn selected(size: usize) -> Work {
             ..Gpu::default()
         })
         .collect();
-    let names = list(size, |n| format!("{}{}", "0".repeat(n / 64 % 4), n % 64));
+    let name = |n: usize| format!("{}{}", "0".repeat(n / 64 % 4), n % 64);
+    let names: Vec<String> = (0..size).map(name).collect();
     Box::new(move || assert!(black_box(select_devices(&gpus, &[], &names)).is_ok()))
 }
 

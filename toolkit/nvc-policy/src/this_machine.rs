@@ -84,11 +84,7 @@ impl ThisMachine {
     /// Returns the devices that NVML knows by a name without a kind.
     fn by_nvml(&self, name: &str) -> Result<Vec<String>> {
         let devices = self.devices()?;
-        // A name with a comma is no list.
-        if name.contains(',') {
-            return Ok(Vec::new());
-        }
-        let Ok(chosen) = select_devices(&devices.gpus, &devices.failed, name) else {
+        let Ok(chosen) = select_devices(&devices.gpus, &devices.failed, &[name]) else {
             return Ok(Vec::new());
         };
         let migs = chosen.migs.iter();

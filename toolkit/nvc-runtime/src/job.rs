@@ -37,10 +37,10 @@ impl Job<'_> {
         self.log.write(Level::Warning, text);
     }
 
-    /// Returns the requested devices as libnvc's list; empty for none.
-    pub(crate) fn ids(&self) -> Result<String> {
+    /// Returns the ids of the requested devices.
+    pub(crate) fn ids(&self) -> Result<Vec<String>> {
         match &self.request.choice.devices {
-            Devices::None => Ok(String::new()),
+            Devices::None => Ok(Vec::new()),
             some => nvc_generate::ids(&some.names()),
         }
     }

@@ -18,11 +18,12 @@ pub enum RequestedGpus {
 }
 
 impl RequestedGpus {
-    /// Interprets the list of a [`DeviceRequest`](libnvc::request::DeviceRequest); an empty one means none.
-    pub fn of(list: &str) -> Self {
-        match list {
-            "" => Self::None,
-            ids => Self::These(ids.split(',').map(str::to_owned).collect()),
+    /// Returns those of these ids; without an id, none.
+    pub fn of(ids: Vec<String>) -> Self {
+        if ids.is_empty() {
+            Self::None
+        } else {
+            Self::These(ids)
         }
     }
 }
@@ -263,10 +264,10 @@ pub(super) mod tests {
     /// Chooses, and describes the result in words.
     fn outcome(ids: &[&str], listing: &Listing, several: bool) -> String {
         let wanted = match crate::ids(ids) {
-            Ok(list) => list,
+            Ok(ids) => ids,
             Err(error) => return error.message(),
         };
-        match choose(&RequestedGpus::of(&wanted), listing, several) {
+        match choose(&RequestedGpus::of(wanted), listing, several) {
             Ok(choice) => {
                 let names = choice.devices.iter().map(|chosen| match chosen {
                     ChosenGpu::Only | ChosenGpu::OfLists => "only",

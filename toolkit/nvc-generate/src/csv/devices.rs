@@ -12,8 +12,9 @@ use nvc_cdi::Edits;
 use nvc_cdi::nodes::HostNode;
 
 use super::choice::ChosenGpu;
-use super::files::{Tree, sort};
+use super::files::{Tree, add_links, sort};
 use super::list::Entry;
+use crate::draft::Draft;
 
 /// The node that the lists have for a discrete GPU.
 const OF_DISCRETE: &str = "/dev/nvidia1";
@@ -32,18 +33,20 @@ impl Tree {
     ///
     /// # Errors
     /// The discrete GPU's own node or the driver's control node is missing.
-    pub fn device(
+    pub(super) fn device(
         &self,
         entries: &[Entry],
         chosen: &ChosenGpu,
         listed: &[ListedGpu],
-    ) -> Result<(Edits, Vec<String>)> {
+    ) -> Result<(Draft, Vec<String>)> {
+        let of_lists = |(edits, warnings): (Edits, _)| (Draft::from(edits), warnings);
         match chosen {
-            ChosenGpu::Only => Ok(self.listed_nodes(entries, &|_, _| true)),
+            ChosenGpu::Only => Ok(of_lists(self.listed_nodes(entries, &|_, _| true))),
             ChosenGpu::OfLists => {
                 let mut others = Others::new(self);
                 others.add_of_module(self);
-                Ok(self.listed_nodes(entries, &|path, node| !others.have(path, node)))
+                let nodes = self.listed_nodes(entries, &|path, node| !others.have(path, node));
+                Ok(of_lists(nodes))
             }
             ChosenGpu::Integrated { .. } => {
                 let others = Others::of(listed, self);
@@ -57,7 +60,7 @@ impl Tree {
                     let _ = self.nodes.add(DISPLAY, &mut edits);
                     sort(&mut edits);
                 }
-                Ok((edits, warnings))
+                Ok(of_lists((edits, warnings)))
             }
             ChosenGpu::Discrete(gpu) => self.discrete(entries, gpu),
         }
@@ -65,7 +68,7 @@ impl Tree {
 
     /// Returns the nodes of the discrete GPU: its own, the driver's, and those of the SoC that are not the integrated
     /// GPU's.
-    fn discrete(&self, entries: &[Entry], gpu: &Gpu) -> Result<(Edits, Vec<String>)> {
+    fn discrete(&self, entries: &[Entry], gpu: &Gpu) -> Result<(Draft, Vec<String>)> {
         let (mut edits, mut warnings) =
             self.listed_nodes(entries, &|path, node| !is_of_some_gpu(path, node));
         let own = format!("/dev/nvidia{}", gpu.minor);
@@ -95,9 +98,10 @@ impl Tree {
         }
         let links = displays.links.iter();
         let links = links.map(|link| format!("{}::{}", link.target.display(), link.at));
-        self.add_links(links.collect(), &mut edits);
         sort(&mut edits);
-        Ok((edits, warnings))
+        let mut draft = Draft::from(edits);
+        add_links(links.collect(), &mut draft);
+        Ok((draft, warnings))
     }
 }
 
@@ -248,7 +252,6 @@ mod tests {
                     "",
                 ),
             },
-            hook: "/usr/bin/nvidia-cdi-hook".into(),
             compat: Vec::new(),
         }
     }
@@ -257,8 +260,8 @@ mod tests {
                         dev, /dev/nvgpu/*/*\ndev, /dev/dri/*\ndev, /dev/nvidia-caps/*\n";
 
     fn names(tree: &Tree, list: &str, chosen: &ChosenGpu, listed: &[ListedGpu]) -> String {
-        let (edits, _) = tree.device(&parse(list), chosen, listed).unwrap();
-        let nodes = edits.device_nodes.iter();
+        let (draft, _) = tree.device(&parse(list), chosen, listed).unwrap();
+        let nodes = draft.edits.device_nodes.iter();
         let names: Vec<&str> = nodes.map(|node| &node.path["/dev/".len()..]).collect();
         names.join(" ")
     }

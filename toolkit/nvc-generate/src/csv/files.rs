@@ -5,25 +5,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nvc_cdi::nodes::HostNode;
-use nvc_cdi::{Edits, Hook, Mount};
+use nvc_cdi::{Edits, Mount};
 use nvc_hostfile::programs::matches;
 use nvc_oci::paths::clean;
 use nvc_program::hook_names;
 
 use super::list::{Entry, Kind};
+use crate::VOID;
+use crate::draft::{Draft, repeated};
 use crate::gated::READ_ONLY;
-use crate::hook_program::HookProgram;
 use crate::nodes::Nodes;
 
-/// Locations of the files and the hook program.
+/// Locations of the files.
 #[derive(Clone, Debug)]
 pub struct Tree {
     /// Root of the operating system; `/` for the host's own.
     pub root: PathBuf,
     /// Its device nodes.
     pub nodes: Nodes,
-    /// nvidia-ctk or nvidia-cdi-hook.
-    pub hook: PathBuf,
     /// Arguments of enable-cuda-compat; empty for no such hook.
     pub compat: Vec<String>,
 }
@@ -37,7 +36,7 @@ const MAX_LINKS: usize = 40;
 impl Tree {
     /// Returns the edits for all entries but nodes, with the hooks that isolate the container in procfs. Warns about
     /// files missing on the host.
-    pub fn common(&self, entries: &[Entry]) -> (Edits, Vec<String>) {
+    pub(super) fn common(&self, entries: &[Entry]) -> (Draft, Vec<String>) {
         let mut found = CollectedFiles::default();
         for entry in entries.iter().filter(|entry| entry.kind != Kind::Device) {
             let paths = expand(&self.root, &entry.path);
@@ -62,28 +61,21 @@ impl Tree {
             (depth(one), &one.container_path).cmp(&(depth(other), &other.container_path))
         });
         let folders = library_directories(&edits.mounts);
-        self.add_links(links, &mut edits);
+        let mut draft = Draft::from(edits);
+        add_links(links, &mut draft);
         // Before the cache is updated, because it adds a directory.
         if !self.compat.is_empty() {
-            edits
-                .hooks
-                .push(self.hook(hook_names::ENABLE_CUDA_COMPAT, self.compat.clone()));
+            draft.add_hook(hook_names::ENABLE_CUDA_COMPAT, self.compat.clone());
         }
         if !folders.is_empty() {
-            edits
-                .hooks
-                .push(self.hook(hook_names::UPDATE_LDCACHE, pairs("--folder", folders)));
+            draft.add_hook(hook_names::UPDATE_LDCACHE, repeated("--folder", folders));
         }
         if Path::new(DRIVER_PROC).is_dir() {
-            let names = [
-                hook_names::DISABLE_NODE_MODIFICATION,
-                hook_names::FILTER_DRIVER_PROC,
-            ];
-            let hooks = names.map(|name| self.hook(name, Vec::new()));
-            edits.hooks.extend(hooks);
+            draft.add_hook(hook_names::DISABLE_NODE_MODIFICATION, []);
+            draft.add_hook(hook_names::FILTER_DRIVER_PROC, []);
         }
-        edits.env.push("NVIDIA_VISIBLE_DEVICES=void".into());
-        (edits, warnings)
+        draft.add_variable(VOID);
+        (draft, warnings)
     }
 
     /// Returns the nodes in the entries that are wanted. Warns about those missing on the host.
@@ -115,14 +107,6 @@ impl Tree {
         }
         sort(&mut edits);
         (edits, warnings)
-    }
-
-    /// Adds a hook for links, given as `TARGET::LINK`, if there are any.
-    pub(super) fn add_links(&self, links: Vec<String>, edits: &mut Edits) {
-        if !links.is_empty() {
-            let hook = self.hook(hook_names::CREATE_SYMLINKS, pairs("--link", links));
-            edits.hooks.push(hook);
-        }
     }
 
     fn add(&self, kind: Kind, path: &str, found: &mut CollectedFiles) {
@@ -163,11 +147,6 @@ impl Tree {
                 kind: String::new(),
             });
         }
-    }
-
-    fn hook(&self, name: &str, arguments: Vec<String>) -> Hook {
-        let path = self.hook.to_string_lossy().into_owned();
-        HookProgram { path }.hook(name, arguments)
     }
 
     /// Resolves a path inside the tree; returns the file, and the links in the path as `TARGET::LINK`.
@@ -241,10 +220,11 @@ struct CollectedFiles {
     warnings: Vec<String>,
 }
 
-/// Puts an option before each value.
-fn pairs(option: &str, values: Vec<String>) -> Vec<String> {
-    let pair = |value| [option.to_owned(), value];
-    values.into_iter().flat_map(pair).collect()
+/// Adds a hook for links, given as `TARGET::LINK`, if there are any.
+pub(super) fn add_links(links: Vec<String>, draft: &mut Draft) {
+    if !links.is_empty() {
+        draft.add_hook(hook_names::CREATE_SYMLINKS, repeated("--link", links));
+    }
 }
 
 /// Returns the library directories of mounts, without duplicates.
@@ -278,6 +258,11 @@ mod tests {
 
     use super::super::list::parse;
     use super::*;
+    use crate::draft::DraftHook;
+
+    fn words(hook: &DraftHook) -> Vec<String> {
+        [&[hook.name.to_owned()], &hook.arguments[..]].concat()
+    }
 
     /// Creates a tree with libraries, links and firmware.
     fn tree(dir: &Path) -> Tree {
@@ -292,7 +277,6 @@ mod tests {
         Tree {
             root: dir.into(),
             nodes: Nodes::new("/".into(), true),
-            hook: "/usr/bin/nvidia-cdi-hook".into(),
             compat: vec!["--host-cuda-version=12.6".into()],
         }
     }
@@ -305,8 +289,9 @@ mod tests {
             "sym, /usr/lib/tegra/liba.so\nlib, /usr/lib/tegra/libb*.so\ndir, /usr/lib/tegra/firmware\n\
              lib, /usr/lib/tegra/loop\nlib, /missing\ndev, /dev/null\n",
         );
-        let (edits, warnings) = tree.common(&entries);
-        let places: Vec<&str> = edits
+        let (draft, warnings) = tree.common(&entries);
+        let places: Vec<&str> = draft
+            .edits
             .mounts
             .iter()
             .map(|mount| mount.container_path.as_str())
@@ -321,9 +306,8 @@ mod tests {
             ]
         );
         assert_eq!(
-            edits.hooks[0].args,
+            words(&draft.hooks[0]),
             [
-                "nvidia-cdi-hook",
                 "create-symlinks",
                 "--link",
                 "liba.so.1::/usr/lib/tegra/liba.so",
@@ -332,27 +316,18 @@ mod tests {
             ]
         );
         assert_eq!(
-            edits.hooks[1].args,
-            [
-                "nvidia-cdi-hook",
-                "enable-cuda-compat",
-                "--host-cuda-version=12.6"
-            ]
+            words(&draft.hooks[1]),
+            ["enable-cuda-compat", "--host-cuda-version=12.6"]
         );
         assert_eq!(
-            edits.hooks[2].args,
-            [
-                "nvidia-cdi-hook",
-                "update-ldcache",
-                "--folder",
-                "/usr/lib/tegra"
-            ]
+            words(&draft.hooks[2]),
+            ["update-ldcache", "--folder", "/usr/lib/tegra"]
         );
         assert_eq!(
             warnings,
             ["/usr/lib/tegra/loop leads nowhere", "/missing is missing"]
         );
-        assert!(edits.device_nodes.is_empty());
+        assert!(draft.edits.device_nodes.is_empty());
         let (edits, warnings) = tree.listed_nodes(&entries, &|_, _| true);
         assert_eq!((edits.device_nodes.len(), warnings.len()), (1, 0));
         let (edits, _) = tree.listed_nodes(&entries, &|path, _| path != "/dev/null");

@@ -6,14 +6,15 @@ use libnvc::host::catalogue;
 use libnvc::request::Request;
 use libnvc::{Error, ErrorKind, HostPath, Result};
 use nix::errno::Errno;
-use nvc_cdi::{Device, Edits, Hook, Mount};
+use nvc_cdi::Mount;
 use nvc_program::hook_names;
 
 use crate::content::Content;
 use crate::csv::{self, ChosenGpu, Driver, RequestedGpus, list};
 use crate::devices::empty_device;
+use crate::draft::{Draft, DraftDevice, DraftHook, repeated};
 use crate::driver::nodes;
-use crate::{Naming, Options, hooks};
+use crate::{Naming, Options, VOID};
 
 /// Directory of the lists.
 const LISTS: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
@@ -35,9 +36,9 @@ pub(super) fn with_driver(
     request: &Request,
     driver: &Driver,
 ) -> Result<Content> {
-    let wants_compat = is_enabled("enable-cuda-compat", options);
+    let wants_compat = is_enabled(hook_names::ENABLE_CUDA_COMPAT, options);
     let several = !options.flags.single_csv_device;
-    let wanted = RequestedGpus::of(&request.devices.ids);
+    let wanted = RequestedGpus::of(request.devices.ids.clone());
     let choice = csv::choose(&wanted, driver.listing(), several).map_err(|refusal| {
         let text = format!("there is no device {}", refusal.id);
         Error::new(ErrorKind::InvalidArgument, text).hint(refusal.hint)
@@ -50,7 +51,6 @@ pub(super) fn with_driver(
     let tree = csv::Tree {
         root: options.driver_root.clone(),
         nodes: nodes(options),
-        hook: options.hooks.program.path.clone().into(),
         compat: if wants_compat {
             driver.compat(&options.csv_compat_root)
         } else {
@@ -58,44 +58,31 @@ pub(super) fn with_driver(
         },
     };
     let entries = entries(options)?;
-    let mut warnings: Vec<String> = choice.warning.into_iter().collect();
-    let mut devices = Vec::new();
-    for chosen in &choice.devices {
-        let (edits, more) = tree.device(&entries, chosen, driver.gpus())?;
-        warnings.extend(more);
-        devices.extend(named(chosen, edits, options));
-    }
+    let found = csv::find(&tree, &entries, &choice, driver)?;
+    let named = |(chosen, draft)| named(&chosen, draft, options);
+    let mut devices: Vec<DraftDevice> = found.devices.into_iter().flat_map(named).collect();
     if wanted == RequestedGpus::None {
         devices.push(empty_device());
     }
-    let (common, more) = common(&tree, &entries, options);
-    warnings.extend(more);
-    csv::once(&mut warnings, String::clone);
     Ok(Content {
         devices,
-        common,
-        warnings,
+        common: common(found.common, options),
+        warnings: found.warnings,
         ..Content::default()
     })
 }
 
-/// Returns the edits for every container, with the links that libraries usually have.
-fn common(tree: &csv::Tree, entries: &[csv::Entry], options: &Options) -> (Edits, Vec<String>) {
-    let (mut common, warnings) = tree.common(entries);
-    common
-        .env
-        .retain(|variable| !variable.starts_with("NVIDIA_VISIBLE_DEVICES="));
-    let links = usual_links(&common);
+/// Returns the edits for every container, with the links that libraries usually have. The document says itself what
+/// other programs must not touch.
+fn common(mut common: Draft, options: &Options) -> Draft {
+    common.edits.env.retain(|variable| variable != VOID);
+    let links = usual_links(&common.edits.mounts);
     if !links.is_empty() {
-        let hook = hooks::repeated("--link", &links);
-        let hook = options
-            .hooks
-            .program
-            .hook(hook_names::CREATE_SYMLINKS, hook);
+        let hook = DraftHook::new(hook_names::CREATE_SYMLINKS, repeated("--link", links));
         common.hooks.insert(0, hook);
     }
-    common.hooks.retain(|hook| is_on(hook, options));
-    (common, warnings)
+    common.hooks.retain(|hook| is_enabled(hook.name, options));
+    common
 }
 
 /// Reads the lists, without the links to ignore.
@@ -122,13 +109,6 @@ fn entries(options: &Options) -> Result<Vec<csv::Entry>> {
     Ok(entries)
 }
 
-fn is_on(hook: &Hook, options: &Options) -> bool {
-    let programs = ["nvidia-ctk", "hook", "nvidia-cdi-hook"];
-    let mut words = hook.args.iter();
-    let name = words.find(|word| !programs.contains(&word.as_str()));
-    name.is_none_or(|name| is_enabled(name, options))
-}
-
 /// Returns true unless the options disable a hook.
 fn is_enabled(name: &str, options: &Options) -> bool {
     let hooks = &options.hooks;
@@ -137,8 +117,8 @@ fn is_enabled(name: &str, options: &Options) -> bool {
 }
 
 /// Returns a GPU under each of its names.
-fn named(chosen: &ChosenGpu, mut edits: Edits, options: &Options) -> Vec<Device> {
-    edits.hooks.retain(|hook| is_on(hook, options));
+fn named(chosen: &ChosenGpu, mut draft: Draft, options: &Options) -> Vec<DraftDevice> {
+    draft.hooks.retain(|hook| is_enabled(hook.name, options));
     let index = chosen.index();
     let name = |naming: &Naming| match naming {
         Naming::Index => Some(index.to_string()),
@@ -146,16 +126,12 @@ fn named(chosen: &ChosenGpu, mut edits: Edits, options: &Options) -> Vec<Device>
         Naming::Uuid => chosen.uuid().map(String::from),
     };
     let names = options.naming.iter().filter_map(name);
-    let device = |name| Device {
-        name,
-        container_edits: edits.clone(),
-        ..Device::default()
-    };
+    let device = |name| DraftDevice::new(name, draft.clone());
     names.map(device).collect()
 }
 
 /// Returns links that programs expect beside mounted libraries.
-fn usual_links(edits: &Edits) -> Vec<String> {
+fn usual_links(mounts: &[Mount]) -> Vec<String> {
     let links = |mount: &Mount| {
         let path = HostPath::new(&mount.container_path);
         let library = catalogue::library_of(path.file_name())?;
@@ -169,7 +145,7 @@ fn usual_links(edits: &Edits) -> Vec<String> {
             .map(move |link| format!("{}::{}", link.target.display(), directory.join(link.name)));
         Some(links.collect::<Vec<_>>())
     };
-    edits.mounts.iter().filter_map(links).flatten().collect()
+    mounts.iter().filter_map(links).flatten().collect()
 }
 
 /// Returns true if a link matches a pattern: `**/X` compares the file name, any other pattern the whole path.

@@ -8,11 +8,11 @@ use libnvc::options::CudaCompatMode;
 use libnvc::plan::{self, Plan};
 use libnvc::request::Request;
 use libnvc::survey::Host;
-use nvc_cdi::{Device, Hook};
 use nvc_policy::{platform, session};
 use nvc_program::hook_names;
 
 use crate::content::Content;
+use crate::draft::{DraftDevice, DraftHook};
 use crate::{Files, Options, csv, devices, driver, render};
 
 /// The warning if `all` is nothing.
@@ -123,8 +123,8 @@ fn plan_answered(
 ///
 /// Every CUDA image asks for `all`. GPUs that exist and fail are another case, as is one that is named.
 fn none_of_all(options: &Options, info: &DeviceInfo, request: &mut Request) -> Option<String> {
-    let mut ids = request.devices.ids.split(',');
-    let is_all = ids.all(|id| id.eq_ignore_ascii_case("all"));
+    let ids = &request.devices.ids;
+    let is_all = !ids.is_empty() && ids.iter().all(|id| id.eq_ignore_ascii_case("all"));
     let is_empty = info.gpus.is_empty() && info.failed.is_empty();
     if !options.all_may_be_none || !is_all || !is_empty {
         return None;
@@ -147,9 +147,10 @@ pub(super) fn content(options: &Options, found: DriverPlan) -> Content {
     } = found;
     let rendered = render::plan(&plan, options);
     let named = |part| devices::named(options, part);
-    let devices: Vec<Device> = match request.devices.ids.as_str() {
-        "" => vec![devices::empty_device()],
-        _ => rendered.devices.into_iter().flat_map(named).collect(),
+    let devices: Vec<DraftDevice> = if request.devices.ids.is_empty() {
+        vec![devices::empty_device()]
+    } else {
+        rendered.devices.into_iter().flat_map(named).collect()
     };
     let parts = if options.flags.coherent_annotations {
         by_coherence(options, &host.devices, &devices)
@@ -173,15 +174,15 @@ pub(super) fn content(options: &Options, found: DriverPlan) -> Content {
 fn by_coherence(
     options: &Options,
     info: &DeviceInfo,
-    devices: &[Device],
-) -> Vec<(&'static str, Vec<Device>)> {
+    devices: &[DraftDevice],
+) -> Vec<(&'static str, Vec<DraftDevice>)> {
     let parts = devices::by_coherence(options, info, devices);
     let parts = ["coherent", "noncoherent"].into_iter().zip(parts);
     parts.filter(|(_, devices)| !devices.is_empty()).collect()
 }
 
 /// Returns the part of the merged hook that finds the driver's files.
-fn live_hook(options: &Options) -> Hook {
+fn live_hook(options: &Options) -> DraftHook {
     let mut words = vec!["--discover".to_owned()];
     let mut add = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
     let root = driver::root(options);
@@ -217,5 +218,5 @@ fn live_hook(options: &Options) -> Hook {
     ];
     let given = flags.iter().filter(|(_, given)| *given);
     words.extend(given.map(|(option, _)| option.to_string()));
-    options.hooks.program.hook("discover", words)
+    DraftHook::new("discover", words)
 }

@@ -63,7 +63,8 @@ fn fixed() -> Plan {
     }
 }
 
-fn lines(edits: &Edits) -> Vec<String> {
+fn lines(draft: &Draft) -> Vec<String> {
+    let edits = &draft.edits;
     let mut lines: Vec<String> = edits
         .env
         .iter()
@@ -76,8 +77,9 @@ fn lines(edits: &Edits) -> Vec<String> {
         };
         lines.push(format!("node {}{from} {}", node.path, node.permissions));
     }
-    for hook in &edits.hooks {
-        lines.push(format!("hook {}", hook.args[1..].join(" ")));
+    for hook in &draft.hooks {
+        let words = [&[hook.name.to_owned()], &hook.arguments[..]].concat();
+        lines.push(format!("hook {}", words.join(" ")));
     }
     for mount in &edits.mounts {
         let options = mount.options.join(",");
@@ -113,7 +115,7 @@ fn separate_hooks() {
     };
     assert_eq!(gpu.names, ["0", "GPU-1"]);
     assert_eq!(
-        lines(&gpu.edits),
+        lines(&gpu.draft),
         [
             "node /dev/nvidia0 rwm",
             "node /dev/dri/card1 rwm",

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use libnvc::host::query::QueryProgram;
 use nvc_cdi::Edits;
-use nvc_generate::VOID;
 use nvc_generate::csv::{self, Choice, Driver, RequestedGpus, Tree, list, requirements};
+use nvc_generate::{HookProgram, VOID};
 use nvc_hostfile::cause;
 use nvc_policy::config::Config;
 use nvc_policy::image;
@@ -27,7 +27,7 @@ pub(super) fn serve(job: Job<'_>) -> Result<()> {
     let demands = image::requirements::of(environment, job.config.disable_require);
     let demands = demands.map_err(refused)?;
     let root = nodes(job.config).root;
-    let driver = if RequestedGpus::of(&job.ids()?) == RequestedGpus::None && demands.is_empty() {
+    let driver = if RequestedGpus::of(job.ids()?) == RequestedGpus::None && demands.is_empty() {
         Driver::unasked(&root, &QueryProgram::ThisProcess)
     } else {
         Driver::ask(&root, &QueryProgram::ThisProcess)
@@ -42,7 +42,7 @@ pub(super) fn with_driver(mut job: Job<'_>, driver: &Driver) -> Result<()> {
     } = job.request;
     let (config, environment) = (job.config, &container.environment);
     let demands = image::requirements::of(environment, config.disable_require).map_err(refused)?;
-    let wanted = RequestedGpus::of(&job.ids()?);
+    let wanted = RequestedGpus::of(job.ids()?);
     let choice = choose(&wanted, driver, config);
     if !demands.is_empty() {
         let (all, problem) = driver.facts(choice.as_ref().ok());
@@ -55,13 +55,6 @@ pub(super) fn with_driver(mut job: Job<'_>, driver: &Driver) -> Result<()> {
         }
     }
     let choice = choice?;
-    if let Some(warning) = &choice.warning {
-        job.warn(warning);
-    }
-    let mut given = job.gated_features();
-    for edits in &mut given {
-        edits.env.push(VOID.into());
-    }
     // More lists mean more files and nodes of the host.
     let wants_all = environment.get(JETPACK) == Some("csv-mounts=all");
     let all = wants_all && policy.accepts_environment_of(container);
@@ -70,7 +63,12 @@ pub(super) fn with_driver(mut job: Job<'_>, driver: &Driver) -> Result<()> {
             format!("Ignoring {JETPACK} of an unprivileged container: only the usual lists count");
         job.warn(&text);
     }
-    given.push(files(&mut job, all, &choice, driver)?);
+    let edits = files(&mut job, all, &choice, driver)?;
+    let mut given = job.gated_features();
+    for edits in &mut given {
+        edits.env.push(VOID.into());
+    }
+    given.push(edits);
     spec_edits::apply(job.spec, &mut given)
 }
 
@@ -107,6 +105,9 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
         return Err(refused(text).hint(hint).context(WHAT));
     }
     if lists.is_empty() {
+        if let Some(warning) = &choice.warning {
+            job.warn(warning);
+        }
         return Ok(Edits {
             env: vec![VOID.into()],
             ..Edits::default()
@@ -121,33 +122,24 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
     let tree = Tree {
         root: nodes.root.clone(),
         nodes,
-        hook: hook_program::of(config),
         compat: if has_compat {
             driver.compat(&config.runtime.csv_compat_container_root)
         } else {
             Vec::new()
         },
     };
-    let mut edits = Edits::default();
-    let mut warnings = Vec::new();
-    for chosen in &choice.devices {
-        let found = tree.device(&entries, chosen, driver.gpus());
-        let (device, more) = found.map_err(|error| error.context(WHAT))?;
-        edits.append(&device);
-        warnings.extend(more);
-    }
-    let (common, more) = tree.common(&entries);
-    edits.append(&common);
-    warnings.extend(more);
-    // Two GPUs share the nodes of the SoC.
-    csv::once(&mut edits.device_nodes, |node| node.path.clone());
-    csv::once(&mut warnings, String::clone);
+    let found = csv::find(&tree, &entries, choice, driver);
+    let found = found.map_err(|error| error.context(WHAT))?;
+    let warnings = found.warnings.clone();
+    let path = hook_program::of(config).to_string_lossy().into_owned();
+    let edits = found.into_draft().render(&HookProgram { path });
     if !choice.devices.is_empty() && edits.device_nodes.is_empty() && !has_files(&edits) {
         let text = format!("nothing of the lists in {} exists", directory.display());
-        return Err(refused(text).with_cause(warnings.join("; ")).context(WHAT));
+        let cause = warnings.join("; ");
+        return Err(refused(text).with_cause(cause).context(WHAT));
     }
-    for warning in warnings {
-        job.warn(&warning);
+    for warning in &warnings {
+        job.warn(warning);
     }
     Ok(edits)
 }

@@ -9,7 +9,7 @@ use libnvc::survey::Host;
 use libnvc::{Error, Phase};
 use nvc_generate::csv::Driver;
 use nvc_generate::{
-    AutomaticEdits, ContainerEdits, HookProgram, Mode, VOID, for_container,
+    AutomaticEdits, Channels, ContainerEdits, Draft, HookProgram, Mode, Options, VOID, for_container,
     for_container_unless_jetson, merge,
 };
 use nvc_policy::image::{Policy, capabilities, devices, requirements};
@@ -44,12 +44,12 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
             ..DeviceRequest::default()
         },
     };
+    let all = options(Mode::Auto, job.config);
     let found_here = match Setting::of(job.config) {
-        Setting::Auto => for_container_unless_jetson(&options(Mode::Auto, job.config), request),
-        _ => for_container(&options(Mode::Auto, job.config), &request)
-            .map(|edits| AutomaticEdits::Edits(Box::new(edits))),
+        Setting::Auto => for_container_unless_jetson(&all, request),
+        _ => for_container(&all, &request).map(|edits| AutomaticEdits::Edits(Box::new(edits))),
     };
-    let edits = match found_here.map_err(|error| not_found("auto", &error))? {
+    let edits = match found_here.map_err(|error| not_found(&error, Mode::Auto))? {
         AutomaticEdits::Edits(edits) => edits,
         AutomaticEdits::Jetson(driver) => return Ok(Some(driver)),
     };
@@ -59,46 +59,36 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
         job.warn(&unmet);
     }
     let mut given = vec![edits];
-    for mut edits in job.gated_features() {
-        edits.env.push(VOID.into());
-        given.push(edits);
+    for edits in job.gated_features() {
+        let mut draft = Draft::from(edits);
+        draft.add_variable(VOID);
+        given.push(draft);
     }
     let (channels, ignored) = devices::imex_channels(job.request.container, job.request.policy);
     if let Some(warning) = ignored {
         job.warn(&warning);
     }
     if !channels.is_empty() {
-        let request = Request {
-            devices: DeviceRequest {
-                ids: nvc_generate::ids(&channels)?,
-                ..DeviceRequest::default()
-            },
-            ..Request::default()
+        let options = Options {
+            channels: Channels::of(&channels).map_err(|error| not_found(&error, Mode::Imex))?,
+            ..options(Mode::Imex, job.config)
         };
-        let found = for_container(&options(Mode::Imex, job.config), &request);
-        let found = found.map_err(|error| not_found("imex", &error))?;
+        let found = for_container(&options, &Request::default());
+        let found = found.map_err(|error| not_found(&error, Mode::Imex))?;
         warn(job, &found);
         given.push(found.edits);
     }
     let program = hook_program::of(job.config);
     // A foreign program would take the merged hook for an unknown one, exit 0 and do nothing.
     if hook_program::is_ours(&program) {
-        let path = program.to_string_lossy().into_owned();
-        merge(&mut given, &HookProgram { path });
+        merge(&mut given);
     }
-    spec_edits::apply(job.spec, &mut given)
+    let path = program.to_string_lossy().into_owned();
+    let program = HookProgram { path };
+    let given = given.into_iter().map(|draft| draft.render(&program));
+    spec_edits::apply(job.spec, &mut given.collect::<Vec<_>>())
         .map_err(|error| error.context("failed to inject CDI devices"))
         .map(|()| None)
-}
-
-/// Returns the error of a mode that does not find a request's devices.
-fn not_found(mode: &str, error: &Error) -> Error {
-    error.clone().context(match error.phase() {
-        Some(phase @ Phase::Requirement) => phase.category().to_owned(),
-        _ => format!(
-            "failed to create the automatic CDI modifier: failed to generate CDI spec for mode \"{mode}\""
-        ),
-    })
 }
 
 /// Logs warnings.
@@ -106,6 +96,20 @@ fn warn(job: &mut Job<'_>, found: &ContainerEdits) {
     for warning in &found.warnings {
         job.warn(warning);
     }
+}
+
+/// Returns the error of a mode that does not find a request's devices.
+fn not_found(error: &Error, mode: Mode) -> Error {
+    let name = match mode {
+        Mode::Imex => "imex",
+        _ => "auto",
+    };
+    error.clone().context(match error.phase() {
+        Some(phase @ Phase::Requirement) => phase.category().to_owned(),
+        _ => format!(
+            "failed to create the automatic CDI modifier: failed to generate CDI spec for mode \"{name}\""
+        ),
+    })
 }
 
 /// Returns the parts of the driver that the container gets.

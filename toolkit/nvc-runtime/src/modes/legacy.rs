@@ -114,7 +114,7 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevice
     // Not an error of the hook.
     if host.devices.gpus.is_empty()
         && host.devices.failed.is_empty()
-        && request.devices.ids == "all"
+        && request.devices.ids == ["all"]
     {
         return Err(refused(NO_GPU).with_kind(ErrorKind::NotFound));
     }

@@ -9,7 +9,7 @@ use log::{info, warn};
 use nvc_cdi::emit::{Format, text};
 use nvc_cdi::{Spec, file, names, version};
 use nvc_generate::{
-    Files, Flags, GeneratedSpecs, HookProgram, Hooks, Mode, Naming, Options, generate,
+    Channels, Files, Flags, GeneratedSpecs, HookProgram, Hooks, Mode, Naming, Options, generate,
 };
 use nvc_policy::config;
 use nvc_program::hook_names;
@@ -119,6 +119,10 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
     Ok(Options {
         mode,
         naming,
+        channels: match mode {
+            Mode::Imex => Channels::of(line.list("device-id"))?,
+            _ => Channels::All,
+        },
         ids: line.list("device-id").to_vec(),
         no_all: line.flag("no-all-device"),
         vendor: vendor.into(),
