@@ -25,7 +25,7 @@ const LISTED: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     text: String,
-    /// Tests of unknown names hold.
+    /// As on upstream's Jetsons: tests of unknown names are ignored, and the driver's version need not be known.
     tolerant: bool,
 }
 
@@ -85,7 +85,8 @@ impl Requirement {
         }
     }
 
-    /// Wraps `text`; its tests of unknown names hold, as on upstream's Jetsons.
+    /// Wraps `text` as upstream's Jetsons read it: an alternative with only tests of unknown names neither holds nor fails,
+    /// an unknown version of the driver is lower than all others, and a malformed test is an error wherever it is.
     pub fn tolerant(text: impl Into<String>) -> Self {
         Self {
             tolerant: true,
@@ -94,8 +95,14 @@ impl Requirement {
     }
 
     fn check(&self, facts: &Facts<'_>) -> Result<()> {
+        if self.tolerant {
+            self.check_tests()?;
+        }
         let mut failures = Vec::new();
         for alternative in words(&self.text, ' ') {
+            if self.tolerant && words(alternative, ',').all(is_of_unknown_name) {
+                continue;
+            }
             match self.first_failure(alternative, facts)? {
                 None => return Ok(()),
                 Some(failed) if failures.len() < LISTED => failures.push(failed),
@@ -104,9 +111,23 @@ impl Requirement {
         }
         match (words(&self.text, ' ').next(), failures.first()) {
             (Some(_), Some(failed)) if self.tolerant => Err(unsatisfied_here(failed, &failures)),
-            (Some(first), _) => Err(unsatisfied(first, &failures)),
-            (None, _) => Ok(()),
+            (Some(first), _) if !self.tolerant => Err(unsatisfied(first, &failures)),
+            _ => Ok(()),
         }
+    }
+
+    /// Checks the form of every test that is not ignored.
+    fn check_tests(&self) -> Result<()> {
+        for text in self.text.split([' ', ',']).filter(|text| !text.is_empty()) {
+            if is_of_unknown_name(text) {
+                continue;
+            }
+            let test = Test::parse(text)?;
+            if test.name != Name::Brand && numbers(test.value).is_none() {
+                return Err(invalid(text));
+            }
+        }
+        Ok(())
     }
 
     fn first_failure<'a>(
@@ -118,7 +139,7 @@ impl Requirement {
             if self.tolerant && is_of_unknown_name(text) {
                 continue;
             }
-            let Some((subject, actual)) = Test::parse(text)?.failure(facts)? else {
+            let Some((subject, actual)) = Test::parse(text)?.failure(facts, self.tolerant)? else {
                 continue;
             };
             if text.len() > MAX_TEST_LEN {
@@ -239,7 +260,11 @@ impl<'a> Test<'a> {
     }
 
     /// Returns the test's property and its actual value if the test does not hold.
-    fn failure(&self, facts: &Facts<'a>) -> Result<Option<(&'static str, &'a str)>> {
+    fn failure(
+        &self,
+        facts: &Facts<'a>,
+        tolerant: bool,
+    ) -> Result<Option<(&'static str, &'a str)>> {
         let versions = facts.versions;
         let (subject, actual) = match (self.name, facts.target) {
             (Name::Cuda, _) => ("the driver's CUDA version", versions.cuda.as_str()),
@@ -248,7 +273,9 @@ impl<'a> Test<'a> {
             (Name::Brand, Some(target)) => ("a selected GPU's brand", target.brand),
             (Name::Arch | Name::Brand, None) => return Ok(None),
         };
-        let holds = if actual.is_empty() {
+        let holds = if actual.is_empty() && tolerant && self.name == Name::Driver {
+            Some(self.op.accepts(Ordering::Less))
+        } else if actual.is_empty() {
             // What is unknown meets no requirement.
             Some(false)
         } else if self.name == Name::Brand {
@@ -447,6 +474,11 @@ mod tests {
             "frob=x",
             "frob=x,cuda>=12",
             "cuda<12.10",
+            // An alternative of unknown names is neither met nor failed.
+            "frob=x frob=y,other=1",
+            "frob=x cuda>=12",
+            "driver<536",
+            "driver!=1,driver<=1",
         ] {
             assert!(on(text, "12.2", "8.7").is_ok(), "{text}");
         }
@@ -456,11 +488,24 @@ mod tests {
             "brand=tesla",
             "brand!=tesla",
             "cuda>=12,arch<8",
+            "colour=red cuda>=99.0",
+            "cuda>=99.0 colour=red,frob=x",
+            "driver=535",
         ] {
             let error = on(text, "12.2", "8.7").unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsatisfied, "{text}");
         }
-        for text in ["cuda", "cuda>=", "=1"] {
+        for text in [
+            "cuda",
+            "cuda>=",
+            "=1",
+            "cuda>=foo",
+            "driver<x",
+            // Wherever it is.
+            "cuda>=12 cuda>=foo",
+            "arch>99,cuda>=foo cuda>=12",
+            "frob=x driver",
+        ] {
             let error = on(text, "12.2", "8.7").unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{text}");
         }

@@ -98,6 +98,31 @@ impl World {
         );
     }
 
+    /// Adds lines before the tables of the configuration.
+    fn set_at_top(&self, lines: &str) {
+        let file = self.path("config.toml");
+        let text = fs::read_to_string(&file).expect("a configuration");
+        fs::write(&file, format!("{lines}\n{text}")).expect("a configuration");
+    }
+
+    /// Runs our hook, which must fail; returns its messages.
+    #[track_caller]
+    fn is_refused_by_hook(&self) -> String {
+        let bundle = self.path("bundle");
+        let state = json!({"ociVersion": "1.0.2", "id": "x", "pid": 1, "bundle": bundle});
+        let program = cli::beside("nvidia-container-runtime-hook").expect("it is beside the tests");
+        fs::write(self.path("state"), state.to_string()).expect("a state");
+        let output = Command::new(program)
+            .arg(format!("-config={}", self.path("config.toml").display()))
+            .arg("prestart")
+            .stdin(fs::File::open(self.path("state")).expect("a state"))
+            .output()
+            .expect("cargo build -p nvc-hook comes first");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{text}");
+        text
+    }
+
     #[track_caller]
     fn is_refused(&self) -> String {
         let output = self.create_at(&self.path("bundle"));
@@ -112,6 +137,7 @@ fn spec(env: &[&str]) -> Value {
         "ociVersion": "1.0.2",
         "process": {"env": env, "args": ["sh"], "cwd": "/"},
         "root": {"path": "rootfs"},
+        "linux": {"namespaces": [{"type": "mount"}]},
     })
 }
 
@@ -238,8 +264,8 @@ fn unknown_members_stay() {
     value["annotations"] =
         json!({"long": "x".repeat(1 << 20), "$serde_json::private::Number": "7"});
     value["vendor"] = json!({"$serde_json::private::RawValue": "[1]", "list": [1, 1.5, -1, u64::MAX, null, false, ""]});
-    value["linux"] =
-        json!({"resources": {"devices": [{"allow": false, "access": "rwm"}]}, "empty": {}});
+    value["linux"]["resources"] = json!({"devices": [{"allow": false, "access": "rwm"}]});
+    value["linux"]["empty"] = json!({});
     world.write(value.to_string());
     world.is_executed();
     let mut after = world.value();
@@ -354,21 +380,77 @@ fn the_hook_refuses_too_many_names() {
     let world = World::new("legacy");
     let list = "0,".repeat(1025);
     world.write(spec(&[&format!("NVIDIA_VISIBLE_DEVICES={list}")]).to_string());
-    let state = json!({"ociVersion": "1.0.2", "id": "x", "pid": 1, "bundle": world.path("bundle")});
-    let program = cli::beside("nvidia-container-runtime-hook").expect("it is beside the tests");
-    fs::write(world.path("state"), state.to_string()).expect("a state");
-    let output = Command::new(program)
-        .arg(format!("-config={}", world.path("config.toml").display()))
-        .arg("prestart")
-        .stdin(fs::File::open(world.path("state")).expect("a state"))
-        .output()
-        .expect("cargo build -p nvc-hook comes first");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{text}");
+    let text = world.is_refused_by_hook();
     assert!(
         text.contains("NVIDIA_VISIBLE_DEVICES: too many device names: 1025"),
         "{text}"
     );
+}
+
+/// The driver's files would be mounted on the host, and stay there.
+#[test]
+fn a_gpu_needs_a_mount_namespace() {
+    for mode in ["auto", "legacy", "cdi", "jit-cdi", "csv"] {
+        let world = World::new(mode);
+        for namespaces in [
+            json!([{"type": "pid"}]),
+            json!([{"type": "mount", "path": "/proc/self/ns/mnt"}]),
+        ] {
+            let mut value = spec(&["NVIDIA_VISIBLE_DEVICES=0"]);
+            value["linux"]["namespaces"] = namespaces;
+            world.write(value.to_string());
+            let text = world.is_refused();
+            assert!(
+                text.contains("no mount namespace of its own"),
+                "{mode}: {text}"
+            );
+            assert_eq!(world.value(), value, "{mode}");
+            // Without a GPU it is nobody's concern.
+            value["process"]["env"] = json!([]);
+            world.write(value.to_string());
+            world.is_executed();
+        }
+    }
+}
+
+#[test]
+fn the_runtimes_log_is_not_given_a_directory() {
+    let world = World::new("legacy");
+    let log = world.path("missing/log");
+    let words = ["--log", log.to_str().expect("text"), "list"];
+    world.passes_on(&world.path(""), &words);
+    assert!(!world.path("missing").exists());
+    // Ours is.
+    let debug = world.path("own/debug.log");
+    let file = world.path("config.toml");
+    let text = fs::read_to_string(&file).expect("a configuration");
+    let line = format!("runtimes = [\"{}\"]\n", world.path("runc").display());
+    let more = format!("{line}debug = \"{}\"\n", debug.display());
+    fs::write(&file, text.replace(&line, &more)).expect("a configuration");
+    world.write(spec(&[]).to_string());
+    world.is_executed();
+    assert!(debug.exists());
+}
+
+/// The image's environment must not decide in place of a mount that nobody understands.
+#[test]
+fn mounts_with_bad_names_are_refused() {
+    for mode in ["auto", "legacy", "cdi", "jit-cdi", "csv"] {
+        for name in ["cdi/gpu0", "cdi/nvidia.com/gpu/x/y"] {
+            let world = World::new(mode);
+            world.set_at_top("accept-nvidia-visible-devices-as-volume-mounts = true");
+            let mut value = spec(&["NVIDIA_VISIBLE_DEVICES=all"]);
+            let place = format!("/var/run/nvidia-container-devices/{name}");
+            value["mounts"] = json!([{"source": "/dev/null", "destination": place}]);
+            world.write(value.to_string());
+            let expected = format!("invalid mount request for CDI device {name}");
+            let text = world.is_refused();
+            assert!(text.contains(&expected), "{mode}: {text}");
+            assert_eq!(world.value(), value, "{mode}");
+            let text = world.is_refused_by_hook();
+            assert!(text.contains(&expected), "{mode}: {text}");
+        }
+    }
 }
 
 #[test]

@@ -273,7 +273,14 @@ pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
     match fault {
         Fault::System { operation, errno } => {
             let errno = Errno::from_raw(*errno);
-            Error::system(operation, errno).with_kind(kind)
+            let error = Error::system(operation, errno).with_kind(kind);
+            if operation.starts_with("change root") && errno == Errno::EPERM {
+                error.hint(
+                    "a driver root other than / needs CAP_SYS_CHROOT: run this as root, or in a user namespace",
+                )
+            } else {
+                error
+            }
         }
         Fault::Load(text) => load_error(text, kind),
         Fault::Nvml {
@@ -511,6 +518,19 @@ mod tests {
         ] {
             assert_eq!(message(Fault::Load(text.into())), expected);
         }
+        let root = |errno: Errno| {
+            let operation = "change root failed".into();
+            let errno = errno as i32;
+            let fault = Fault::System { operation, errno };
+            error(&fault, ErrorKind::DriverUnavailable)
+        };
+        assert!(
+            root(Errno::EPERM)
+                .advice()
+                .unwrap()
+                .contains("user namespace")
+        );
+        assert_eq!(root(Errno::ENOENT).advice(), None);
         let system = Fault::System {
             operation: "privilege change failed".into(),
             errno: 1,

@@ -197,8 +197,10 @@ fn no_answers_of_images(runtime: &str) {
         words[1..3],
         ["prestart".to_owned(), format!("--devices={uuid}")]
     );
+    // crun's state does not say which files it has read.
+    let told = if runtime == "crun" { 2 } else { 0 };
     assert!(
-        words[3].starts_with(ANSWERS) && words.len() == 4,
+        words[3].starts_with(ANSWERS) && words.len() == 4 + told,
         "{words:?}"
     );
     assert!(
@@ -244,7 +246,8 @@ fn odd_answers(runtime: &str) {
         printed(&mut bundle.run());
         let _ = queries.count();
         change_words(&bundle, |words| {
-            let answers = words.last_mut().expect("answers");
+            let mut answers = words.iter_mut().filter(|word| word.starts_with(ANSWERS));
+            let answers = answers.next().expect("answers");
             *answers = format!("{ANSWERS}{}", change(&answers[ANSWERS.len()..]));
         });
         let (seen, said) = both(&mut bundle.run_with(&format!("sim-{runtime}")));

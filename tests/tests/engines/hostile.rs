@@ -85,7 +85,7 @@ fn bundles(count: usize) -> (World, Value, Vec<PathBuf>) {
         "ociVersion": "1.0.2",
         "process": {"env": ["NVIDIA_VISIBLE_DEVICES=0"], "args": ["sh"], "cwd": "/"},
         "root": {"path": "rootfs"},
-        "linux": {},
+        "linux": {"namespaces": [{"type": "mount"}]},
         "annotations": {"x": "y".repeat(100_000)},
     });
     let paths: Vec<PathBuf> = (0..count).map(|n| world.path(&format!("b{n}"))).collect();

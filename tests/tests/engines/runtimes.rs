@@ -23,6 +23,8 @@ pub(crate) type Body = fn(&str);
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, Body)] = &[
     ("gives_one_gpu", gives_one_gpu),
+    ("gives_one_gpu_in_a_user_namespace", in_a_user_namespace),
+    ("gives_one_gpu_by_cruns_config", by_cruns_config),
     ("gives_nodes_by_capability", gives_nodes_by_capability),
     ("gives_one_gpu_with_a_foreign_cli", with_a_foreign_cli),
     ("gives_one_gpu_by_jit_cdi", by_jit_cdi),
@@ -130,8 +132,9 @@ impl Bundle {
 fn gives_one_gpu(runtime: &str) {
     let world = World::new(runtime, "legacy", "");
     let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look());
-    let seen = printed(&mut bundle.run());
-    assert_eq!(seen, sight(bundle.world.driver, 1));
+    let (seen, said) = both(&mut bundle.run());
+    assert_eq!(seen, sight(bundle.world.driver, 1), "{said}");
+    assert_eq!(said, "", "a hook that succeeds says nothing");
     // Also in config.json: rules that are only in the cgroup are lost when systemd reloads.
     let spec = bundle.spec();
     let expected = [
@@ -156,7 +159,81 @@ fn gives_one_gpu(runtime: &str) {
         ["prestart".to_owned(), format!("--devices={uuid}")]
     );
     assert!(words[3].starts_with("--nvml={"), "{words:?}");
-    assert_eq!(words.len(), 4);
+    let told = match runtime {
+        "crun" => {
+            let directory = bundle.path().display();
+            vec![
+                format!("--bundle={directory}"),
+                format!("--config-json={directory}/config.json"),
+            ]
+        }
+        _ => Vec::new(),
+    };
+    assert_eq!(words[4..], told);
+    // One entry for each name.
+    let env = spec["process"]["env"].as_array().into_iter().flatten();
+    let names = env.filter_map(|entry| entry.as_str()?.split('=').next());
+    let mut names: Vec<&str> = names.collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all, "{spec}");
+}
+
+/// crun 1.8 passes the bundle `/` to hooks there, and starts them in that directory.
+fn in_a_user_namespace(runtime: &str) {
+    for mode in ["legacy", "jit-cdi"] {
+        let world = World::new(runtime, mode, "");
+        let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look());
+        let mut spec = bundle.spec();
+        let linux = &mut spec["linux"];
+        if let Some(namespaces) = linux["namespaces"].as_array_mut() {
+            namespaces.push(json!({"type": "user"}));
+        }
+        let ids = json!([{"containerID": 0, "hostID": 0, "size": 65536}]);
+        linux["uidMappings"] = ids.clone();
+        linux["gidMappings"] = ids;
+        // crun binds it, and has left the bundle then.
+        linux["devices"] = json!([{"path": "/dev/full", "type": "c", "major": 1, "minor": 7}]);
+        // The kernel refuses a new procfs where the host's is covered, as it is by the simulated driver.
+        for mount in spec["mounts"].as_array_mut().into_iter().flatten() {
+            if mount["destination"] == "/proc" {
+                *mount = json!({
+                    "destination": "/proc", "type": "bind", "source": "/proc", "options": ["rbind"],
+                });
+            }
+        }
+        bundle.write(&spec);
+        let seen = printed(&mut bundle.run());
+        assert_eq!(seen, sight(bundle.world.driver, 1), "{mode}");
+    }
+}
+
+/// The request is in another file than the bundle's.
+fn by_cruns_config(runtime: &str) {
+    if runtime != "crun" {
+        return;
+    }
+    for mode in ["legacy", "jit-cdi"] {
+        let world = World::new(runtime, mode, "");
+        let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look());
+        let mut other = bundle.spec();
+        let file = bundle.world.path("gpu.json");
+        fs::write(&file, other.to_string()).unwrap_or_else(|error| panic!("{error}"));
+        other["process"]["args"] = json!(["false"]);
+        other["process"]["env"] = json!([]);
+        bundle.write(&other);
+        let mut command = bundle.world.command("nvidia-container-runtime");
+        command
+            .arg("--root")
+            .arg(bundle.world.path("state"))
+            .args(["run", "--bundle", "bundle", "--config", "gpu.json"])
+            .arg(bundle.world.name())
+            .current_dir(bundle.world.path(""));
+        let seen = printed(&mut command);
+        assert_eq!(seen, sight(bundle.world.driver, 1), "{mode}");
+        assert_eq!(bundle.spec(), other, "{mode}");
+    }
 }
 
 /// Returns the device nodes in a config.json, sorted.
@@ -585,7 +662,7 @@ fn ignores_features_of_images(runtime: &str) {
     let strict = "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n\
                   accept-nvidia-visible-devices-as-volume-mounts = true";
     for mode in ["legacy", "jit-cdi", "csv"] {
-        for is_strict in [true, false] {
+        for (is_strict, has_switch) in [(true, false), (true, true), (false, false)] {
             let world = match mode {
                 "csv" => World::jetson(runtime),
                 mode => World::new(runtime, mode, ""),
@@ -594,6 +671,9 @@ fn ignores_features_of_images(runtime: &str) {
                 world.set_at_top(strict);
             } else {
                 world.set_at_top("accept-nvidia-visible-devices-as-volume-mounts = true");
+            }
+            if has_switch {
+                world.set_at_top("accept-nvidia-features-when-unprivileged = true");
             }
             let env = [
                 "NVIDIA_GDRCOPY=enabled",
@@ -605,7 +685,8 @@ fn ignores_features_of_images(runtime: &str) {
             assert!(seen.contains("nvidia0\n"), "{mode}: {seen}");
             let log = bundle.world.log();
             let ignored = "unprivileged container: [NVIDIA_GDRCOPY]";
-            assert_eq!(log.contains(ignored), is_strict, "{mode}: {log}");
+            let is_ignored = is_strict && !has_switch;
+            assert_eq!(log.contains(ignored), is_ignored, "{mode}: {log}");
             let ignored = "Ignoring NVIDIA_REQUIRE_JETPACK";
             assert_eq!(
                 log.contains(ignored),

@@ -76,26 +76,27 @@ fn groups(spec: &mut Spec, all: &[Edits]) -> Result<()> {
     Ok(())
 }
 
-/// Appends variables. The container's own stay, even with the same name: consumers use the last one. A variable that
-/// one specification sets twice appears once.
+/// Sets variables: the last value of each, once, in place of the container's own. Runtimes use the last of several
+/// entries, but others may use the first.
 fn environment(spec: &mut Spec, all: &[Edits]) -> Result<()> {
     if all.iter().all(|edits| edits.env.is_empty()) {
         return Ok(());
     }
     let env = spec.list(&["process", "env"])?;
-    // The last value set before: by an earlier application of the same edits.
-    let before = env.iter().filter_map(Value::as_str);
-    let said: IndexMap<&str, &str> = before.map(by_name).collect();
-    let mut new = Vec::new();
-    for edits in all {
-        // The last value, at the position of the first.
-        let wanted: IndexMap<&str, &str> = edits.env.iter().map(|entry| by_name(entry)).collect();
-        let missing = wanted
-            .iter()
-            .filter(|(name, entry)| said.get(*name) != Some(entry));
-        new.extend(missing.map(|(_, entry)| Value::from(*entry)));
-    }
-    env.extend(new);
+    let new = all.iter().flat_map(|edits| &edits.env);
+    let mut wanted: IndexMap<&str, Option<&str>> = new
+        .map(|entry| by_name(entry))
+        .map(|(name, entry)| (name, Some(entry)))
+        .collect();
+    env.retain_mut(|there| {
+        let name = there.as_str().map(|entry| by_name(entry).0);
+        match name.and_then(|name| wanted.get_mut(name)) {
+            None => true,
+            // At the place of the container's first.
+            Some(entry) => entry.take().map(|entry| *there = entry.into()).is_some(),
+        }
+    });
+    env.extend(wanted.into_values().flatten().map(Value::from));
     Ok(())
 }
 

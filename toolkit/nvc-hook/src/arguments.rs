@@ -15,12 +15,18 @@ pub(crate) struct Options {
     pub devices: Option<Vec<String>>,
     /// NVML's answers about them, as the runtime wrote them; None if it has not.
     pub inventory: Option<String>,
+    /// The bundle, if the state on standard input may have another.
+    pub bundle: Option<PathBuf>,
+    /// The file that the low-level runtime has read as config.json, if it may be another than the bundle's.
+    pub specification: Option<PathBuf>,
 }
 
-/// Our runtime appends these options: UUIDs, separated by commas, and [`libnvc::host::Inventory`]'s text. No image can
-/// set them.
+/// Our runtime appends these options: UUIDs, separated by commas, [`libnvc::host::Inventory`]'s text, and two absolute
+/// paths. No image can set them.
 const DEVICES: &str = "--devices=";
 const INVENTORY: &str = "--nvml=";
+const BUNDLE: &str = "--bundle=";
+const SPECIFICATION: &str = "--config-json=";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
@@ -73,6 +79,17 @@ pub(crate) fn read(words: &[String]) -> Result<CommandLine, Mistake> {
         names.map(str::to_owned).collect()
     });
     options.inventory = last(INVENTORY).map(str::to_owned);
+    let path = |option: &str| {
+        let value = last(option).map(PathBuf::from);
+        match value {
+            Some(path) if !path.is_absolute() => {
+                Err(mistake(format!("{option}{}: not absolute", path.display())))
+            }
+            value => Ok(value),
+        }
+    };
+    options.bundle = path(BUNDLE)?;
+    options.specification = path(SPECIFICATION)?;
     let command = match command {
         _ if version => Command::Version,
         Some("prestart") => Command::Prestart,
@@ -137,6 +154,23 @@ mod tests {
         assert_eq!(inventory(line).as_deref(), Some("{\"=2\"}"));
         assert_eq!(inventory("prestart nvml={}"), None);
         assert!(of("--nvml={} prestart").is_err());
+    }
+
+    #[test]
+    fn paths_are_absolute() {
+        let line = "prestart --bundle=/b --bundle=/a --config-json=/x/y.json";
+        let options = of(line).map(|line| line.options);
+        let expected = Options {
+            bundle: Some("/a".into()),
+            specification: Some("/x/y.json".into()),
+            ..Options::default()
+        };
+        assert_eq!(options, Ok(expected));
+        for option in ["--bundle=", "--bundle=b", "--config-json=../x"] {
+            let text = format!("{option}: not absolute");
+            assert_eq!(of(&format!("prestart {option}")), Err(mistake(text)));
+        }
+        assert!(of("--bundle=/b prestart").is_err());
     }
 
     #[test]

@@ -13,6 +13,8 @@ use nvc_policy::container::{self, Facts};
 use nvc_policy::image;
 use nvc_program::messages;
 
+use crate::arguments::Options;
+
 /// Size limit of a state: a few hundred bytes, and annotations that are at most as long as config.json.
 const MAX_STATE_SIZE: u64 = bundle::MAX_SIZE;
 
@@ -37,13 +39,16 @@ pub(crate) struct Texts {
 
 impl Texts {
     /// Reads them, and makes this process silent if hooks write to a file that the image may have chosen.
-    pub(crate) fn read() -> Result<Self> {
+    pub(crate) fn read(options: &Options) -> Result<Self> {
         let mut text = Vec::new();
         let done = io::stdin().take(MAX_STATE_SIZE).read_to_end(&mut text);
         let state = done.map(|_| text);
         let parsed = state.as_ref().ok().and_then(|text| state::read(text).ok());
         let specification = parsed.map(|state| {
-            let file = paths::clean(&format!("{}/config.json", bundle_of(&state)));
+            let file = match &options.specification {
+                Some(file) => file.to_string_lossy().into_owned(),
+                None => paths::clean(&format!("{}/config.json", bundle_of(&state))),
+            };
             let text = bundle::read(Path::new(&file));
             (file, text)
         });
@@ -66,7 +71,7 @@ impl Texts {
 
 impl Input {
     /// Parses the texts, or returns an error message.
-    pub(crate) fn parse(texts: Texts) -> Result<Self> {
+    pub(crate) fn parse(texts: Texts, options: &Options) -> Result<Self> {
         let text = texts.state.map_err(|error| {
             malformed(format!(
                 "could not read container state: {}",
@@ -84,13 +89,16 @@ impl Input {
             Some(path) => path,
             None => return Err(malformed("Root is empty in OCI spec")),
         };
-        let here = std::env::current_dir().map_err(|error| {
-            let cause = cause::text(&error);
-            Error::new(
-                ErrorKind::System,
-                format!("could not get the current directory: {cause}"),
-            )
-        })?;
+        let here = match &options.bundle {
+            Some(bundle) => bundle.clone(),
+            None => std::env::current_dir().map_err(|error| {
+                let cause = cause::text(&error);
+                Error::new(
+                    ErrorKind::System,
+                    format!("could not get the current directory: {cause}"),
+                )
+            })?,
+        };
         Ok(Self {
             pid: state.pid,
             root: paths::absolute(path, &here),

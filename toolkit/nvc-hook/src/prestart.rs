@@ -30,9 +30,9 @@ use crate::within;
 /// Does not return if the nvidia-container-cli it finds is not ours, because the process executes it.
 pub(crate) fn run(options: &Options) -> Result<()> {
     // First, because it decides whether anything is printed.
-    let texts = Texts::read()?;
+    let texts = Texts::read(options)?;
     let (config, policy) = configuration(options)?;
-    let input = Input::parse(texts)?;
+    let input = Input::parse(texts, options)?;
     let answer = image::request(&input.container, &policy, &ThisMachine::new(&config))
         .map_err(|error| Error::new(ErrorKind::Unsatisfied, error.to_string()))?;
     for warning in &answer.warnings {

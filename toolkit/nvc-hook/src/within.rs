@@ -51,6 +51,7 @@ pub(crate) fn configure(
         let text = format!("{} is not a process id", input.pid);
         Error::new(ErrorKind::Malformed, text)
     })?;
+    demand_own_mounts(pid)?;
     let start = || QueryProcess::start(&QueryProgram::ThisProcess);
     // As early as possible, because NVML takes longest.
     let query = inventory.is_none().then(start);
@@ -92,6 +93,22 @@ pub(crate) fn configure(
         ));
     }
     Ok(())
+}
+
+/// Refuses a process in this program's mount namespace: everything would be mounted on the host.
+fn demand_own_mounts(pid: i32) -> Result<()> {
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt"));
+    match (namespace(&pid.to_string()), namespace("self")) {
+        (Ok(its), Ok(own)) if its == own => {}
+        // Whether there is such a process is checked later.
+        _ => return Ok(()),
+    }
+    let text = format!(
+        "{}: the container has no mount namespace of its own: the driver's files would be mounted on the host",
+        crate::NAME
+    );
+    let hint = "start it without --gpus, or with a mount namespace";
+    Err(Error::new(ErrorKind::InvalidArgument, text).hint(hint))
 }
 
 /// Begins with the runtime's answers; None if they cannot be used, and NVML must be queried.
@@ -228,6 +245,14 @@ mod tests {
             .unwrap()
             .request
             .unwrap()
+    }
+
+    #[test]
+    fn the_hosts_mounts_are_not_the_containers() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let error = demand_own_mounts(own).unwrap_err();
+        assert!(error.message().contains("no mount namespace"), "{error:?}");
+        assert!(demand_own_mounts(0).is_ok());
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub struct Config {
     pub accept_envvar_unprivileged: bool,
     /// Honours requests made by mounts.
     pub accept_volume_mounts: bool,
+    /// Honours requests for GDS, MOFED, GDRCopy and NVSwitch in the environment of unprivileged containers whose GPUs
+    /// came by mounts.
+    pub accept_features_unprivileged: bool,
     /// Lets annotations decide alone about CDI devices, in every container.
     pub accept_annotations: bool,
     /// Kinds of CDI devices that the environment may name, besides NVIDIA's.
@@ -121,6 +124,7 @@ impl Default for Config {
             swarm_resource: String::new(),
             accept_envvar_unprivileged: true,
             accept_volume_mounts: false,
+            accept_features_unprivileged: false,
             accept_annotations: false,
             accept_cdi_kinds: Vec::new(),
             supported_driver_capabilities: "compat32,compute,display,graphics,ngx,utility,video"

@@ -61,6 +61,8 @@ pub struct Policy {
     pub accept_environment: bool,
     /// Accept requests by mounts.
     pub accept_mounts: bool,
+    /// Accept requests for other devices in the environment of an unprivileged container whose GPUs came by mounts.
+    pub accept_features: bool,
     /// Prefixes of annotations that can be requests; empty if none can.
     pub annotation_prefixes: Vec<String>,
     /// Let annotations decide alone, in every container.
@@ -90,6 +92,7 @@ impl Policy {
                 .collect(),
             accept_environment: config.accept_envvar_unprivileged,
             accept_mounts: config.accept_volume_mounts,
+            accept_features: config.accept_features_unprivileged,
             annotation_prefixes: Vec::new(),
             accept_annotations: config.accept_annotations,
             default_kind: config.runtime.cdi_default_kind.clone(),
@@ -231,6 +234,8 @@ pub enum Error {
         /// The source that names it.
         by: Origin,
     },
+    /// A mount names a CDI device in a form that does not exist.
+    MountName(String),
     /// An annotation has a name of no CDI device, and others have some.
     NoCdiName {
         /// The annotation.
@@ -304,6 +309,11 @@ impl fmt::Display for Error {
             Self::Kind { name, kind, by } => write!(
                 out,
                 "{by} names {name}: devices of this kind need accept-cdi-kinds = [\"{kind}\"] in config.toml"
+            ),
+            Self::MountName(name) => write!(
+                out,
+                "invalid mount request for CDI device {name}: {} need names of the form cdi/VENDOR/CLASS/DEVICE",
+                Origin::Mounts
             ),
             Self::NoCdiName { key, value } => write!(
                 out,

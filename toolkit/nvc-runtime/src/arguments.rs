@@ -118,7 +118,8 @@ pub(crate) fn read(words: &[OsString]) -> Line {
             }
             "log-format" => line.json = text().as_deref() == Some("json"),
             "debug" => line.debug = value.is_none_or(|value| value != "false"),
-            "version" => line.version = true,
+            // Behind the verb the real runtime rejects it.
+            "version" if line.verb.is_none() => line.version = true,
             _ => {}
         }
         let takes_next = matches!(name, "b" | "bundle")
@@ -215,5 +216,7 @@ mod tests {
         assert_eq!(line.log, None);
         assert!(of("--version").version);
         assert!(of("-version=true").version);
+        assert!(!of("run --version").version);
+        assert!(!of("create --version c").version);
     }
 }

@@ -1,11 +1,11 @@
 //! Edits the config.json of a container to be created, if it requests GPUs.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nvc_hostfile::cause;
 use nvc_oci::spec::Spec;
-use nvc_oci::{bundle, lenient, paths};
+use nvc_oci::{bundle, lenient};
 use nvc_policy::config::{self, Config};
 use nvc_policy::container;
 use nvc_policy::image::{self, Container, DeviceChoice, Policy, annotations};
@@ -14,12 +14,13 @@ use nvc_policy::platform;
 use nvc_policy::this_machine::ThisMachine;
 use nvc_program::messages::Level;
 
-use crate::arguments::{Bundle, Line};
+use crate::arguments::Line;
 use crate::error::{Result, refused};
 use crate::job::{GpuRequest, Job, nodes};
 use crate::log::Log;
 use crate::modes;
-use crate::{char_links, crun, crun_line, injection, protection};
+use crate::place::Place;
+use crate::{char_links, crun, injection, mount_namespace, protection};
 
 /// What upstream says before a failure to read or understand a request.
 pub(crate) const NOT_CREATED: &str = "failed to create NVIDIA Container Runtime";
@@ -35,14 +36,14 @@ const NOT_APPLIED: &str =
 /// # Errors
 /// config.json cannot be read, it or the mode is invalid, or the request cannot be granted.
 pub(crate) fn edit(line: &Line, config: &Config, runtime: &Path, log: &mut Log) -> Result<()> {
-    let Some(file) = specification(line, runtime) else {
+    let Some(place) = Place::find(line, runtime) else {
         return Ok(());
     };
-    let Some(request) = read(&file, config, log).map_err(|error| error.context(NOT_CREATED))?
-    else {
+    let file = &place.file;
+    let Some(request) = read(file, config, log).map_err(|error| error.context(NOT_CREATED))? else {
         return Ok(());
     };
-    grant(&file, request, config, runtime, log).map_err(|error| error.context(NOT_APPLIED))
+    grant(&place, request, config, runtime, log).map_err(|error| error.context(NOT_APPLIED))
 }
 
 /// A container's specification, and what it asks for.
@@ -100,7 +101,7 @@ fn read(file: &Path, config: &Config, log: &mut Log) -> Result<Option<ContainerS
 
 /// Adds the requested devices to the specification, and writes it if it changed.
 fn grant(
-    file: &Path,
+    place: &Place,
     request: ContainerSpec,
     config: &Config,
     runtime: &Path,
@@ -116,12 +117,15 @@ fn grant(
     let before = spec.clone();
     match &choice {
         Some(choice) => {
+            mount_namespace::check(spec.value())?;
             let request = GpuRequest {
                 choice,
                 container: &container,
                 policy: &policy,
             };
             let spec = &mut spec;
+            // Other runtimes say it in the state that they pass to hooks.
+            let told = crun::is_crun(runtime).then_some(place);
             modes::serve(
                 mode,
                 Job {
@@ -129,6 +133,7 @@ fn grant(
                     request,
                     config,
                     log,
+                    told,
                 },
             )?;
         }
@@ -141,9 +146,9 @@ fn grant(
         return Ok(());
     }
     char_links::make(&spec, Path::new("/dev"));
-    let written = bundle::replace(file, &spec.text());
+    let written = bundle::replace(&place.file, &spec.text());
     written.map_err(|error| {
-        let (file, cause) = (file.display(), cause::text(&error));
+        let (file, cause) = (place.file.display(), cause::text(&error));
         refused(format!("error writing {file}: {cause}"))
     })
 }
@@ -156,19 +161,6 @@ fn complete(spec: &mut Spec, runtime: &Path, gives_gpu: bool) -> Result<()> {
     } else {
         Ok(())
     }
-}
-
-/// Returns the path of config.json; None if the bundle's option lacks its value.
-fn specification(line: &Line, runtime: &Path) -> Option<PathBuf> {
-    if crun::is_crun(runtime) {
-        return Some(crun_line::specification(&line.arguments));
-    }
-    let directory = match &line.bundle {
-        Bundle::Here => ".".into(),
-        Bundle::At(directory) => directory.to_string_lossy(),
-        Bundle::Missing => return None,
-    };
-    Some(paths::clean(&format!("{directory}/config.json")).into())
 }
 
 /// Returns true if there is no file, or no bundle.

@@ -29,8 +29,8 @@ const OPTIONS: [(&str, bool); 14] = [
 /// The name that stands for the file in the bundle, also as an option's value.
 const DEFAULT: &str = "config.json";
 
-/// Returns the file. A line that crun refuses has any.
-pub(crate) fn specification(words: &[OsString]) -> PathBuf {
+/// Returns the bundle and the file. A line that crun refuses has any.
+pub(crate) fn specification(words: &[OsString]) -> (PathBuf, PathBuf) {
     let mut bundle: &OsStr = OsStr::new(".");
     let mut config: &OsStr = OsStr::new(DEFAULT);
     let mut words = words.iter().map(OsString::as_os_str);
@@ -54,11 +54,13 @@ pub(crate) fn specification(words: &[OsString]) -> PathBuf {
             _ => {}
         }
     }
-    if config == DEFAULT {
-        PathBuf::from(bundle).join(config)
+    let bundle = PathBuf::from(bundle);
+    let file = if config == DEFAULT {
+        bundle.join(config)
     } else {
         config.into()
-    }
+    };
+    (bundle, file)
 }
 
 /// Where an option's value is.
@@ -152,15 +154,16 @@ mod tests {
             ("- --= -", "./config.json"),
         ] {
             let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
-            assert_eq!(specification(&words), Path::new(file), "{line}");
+            assert_eq!(specification(&words).1, Path::new(file), "{line}");
         }
-        assert_eq!(specification(&["--config=".into()]), Path::new(""));
+        let (bundle, file) = specification(&["--config=".into()]);
+        assert_eq!((bundle, file), (".".into(), PathBuf::new()));
     }
 
     #[test]
     fn names_need_not_be_text() {
         let word = OsStr::from_bytes(b"--config=/\xff=");
-        let file = specification(&[word.into()]);
+        let (_, file) = specification(&[word.into()]);
         assert_eq!(file.as_os_str().as_bytes(), b"/\xff=");
     }
 }

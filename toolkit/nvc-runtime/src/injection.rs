@@ -10,6 +10,7 @@ use nvc_policy::config::Config;
 use serde_json::{Value, json};
 
 use crate::error::Result;
+use crate::place::Place;
 
 /// The hook's current and former name.
 const NAMES: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
@@ -17,6 +18,8 @@ const NAMES: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-too
 /// Options by which our hook receives what the runtime has resolved; see nvc-hook's arguments.
 const DEVICES: &str = "--devices=";
 const INVENTORY: &str = "--nvml=";
+const BUNDLE: &str = "--bundle=";
+const SPECIFICATION: &str = "--config-json=";
 
 /// What the runtime has resolved; empty if it could not query the driver.
 #[derive(Debug, Default)]
@@ -28,8 +31,15 @@ pub(crate) struct ResolvedDevices {
 }
 
 /// Appends the hook, unless it is already there. Our own hook gets what was resolved in arguments, which an image cannot
-/// set; a foreign one reads the container's environment.
-pub(crate) fn add(spec: &mut Spec, hook: &Path, resolved: &ResolvedDevices) -> Result<()> {
+/// set; a foreign one reads the container's environment. It is told the container's files where the state on its
+/// standard input does not have them: crun 1.8 says that the bundle is `/` in a user namespace, and never says which
+/// file it has read.
+pub(crate) fn add(
+    spec: &mut Spec,
+    hook: &Path,
+    resolved: &ResolvedDevices,
+    told: Option<&Place>,
+) -> Result<()> {
     let hooks = spec.list(&["hooks", "prestart"])?;
     let path = hook.to_string_lossy();
     // A configured hook can have any name.
@@ -45,19 +55,19 @@ pub(crate) fn add(spec: &mut Spec, hook: &Path, resolved: &ResolvedDevices) -> R
     for entry in hooks.iter_mut().filter(|entry| is_there(entry)) {
         let program = Path::new(entry["path"].as_str().unwrap_or_default());
         if ours::is_ours(program, NAMES[0], &own) {
-            hand_over(entry, resolved);
+            hand_over(entry, resolved, told);
         }
     }
     Ok(())
 }
 
 /// Appends the hook's options to its arguments. Those of an earlier run are removed in any case: they may be outdated.
-fn hand_over(entry: &mut Value, resolved: &ResolvedDevices) {
+fn hand_over(entry: &mut Value, resolved: &ResolvedDevices, told: Option<&Place>) {
     let Some(words) = entry.get_mut("args").and_then(Value::as_array_mut) else {
         return;
     };
     let is_option = |word: &str| {
-        [DEVICES, INVENTORY]
+        [DEVICES, INVENTORY, BUNDLE, SPECIFICATION]
             .iter()
             .any(|name| word.starts_with(name))
     };
@@ -68,6 +78,15 @@ fn hand_over(entry: &mut Value, resolved: &ResolvedDevices) {
     }
     if let Some(inventory) = &resolved.inventory {
         words.push(json!(format!("{INVENTORY}{inventory}")));
+    }
+    if let Some(Place { bundle, file }) = told {
+        for (option, path) in [(BUNDLE, bundle), (SPECIFICATION, file)] {
+            let path = std::path::absolute(path).ok();
+            // JSON has no others.
+            if let Some(path) = path.as_deref().and_then(Path::to_str) {
+                words.push(json!(format!("{option}{path}")));
+            }
+        }
     }
 }
 
@@ -123,14 +142,29 @@ mod tests {
         };
         let inventory = r#"--nvml={"version":1,"time":0,"driver":"","cuda":"","gpus":[]}"#;
         for _ in 0..2 {
-            hand_over(&mut entry, &resolved);
+            hand_over(&mut entry, &resolved, None);
             let expected = json!(["h", "prestart", "x", "--devices=GPU-2,MIG-3", inventory]);
             assert_eq!(entry["args"], expected);
         }
-        hand_over(&mut entry, &ResolvedDevices::default());
+        let place = Place {
+            bundle: "/b".into(),
+            file: "/c/./d.json".into(),
+        };
+        for _ in 0..2 {
+            hand_over(&mut entry, &ResolvedDevices::default(), Some(&place));
+            let expected = json!([
+                "h",
+                "prestart",
+                "x",
+                "--bundle=/b",
+                "--config-json=/c/d.json"
+            ]);
+            assert_eq!(entry["args"], expected);
+        }
+        hand_over(&mut entry, &ResolvedDevices::default(), None);
         assert_eq!(entry["args"], json!(["h", "prestart", "x"]));
         let mut odd = json!({"path": "/h"});
-        hand_over(&mut odd, &resolved);
+        hand_over(&mut odd, &resolved, Some(&place));
         assert_eq!(odd, json!({"path": "/h"}));
     }
 }

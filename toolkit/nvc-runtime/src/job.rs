@@ -11,6 +11,7 @@ use nvc_program::messages::Level;
 use crate::error::{Result, refused};
 use crate::hook_program;
 use crate::log::Log;
+use crate::place::Place;
 
 /// What a container asks for.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Job<'a> {
     pub(crate) request: GpuRequest<'a>,
     pub(crate) config: &'a Config,
     pub(crate) log: &'a mut Log,
+    /// The container's files, if the prestart hook must be told.
+    pub(crate) told: Option<&'a Place>,
 }
 
 /// The feature flag for one GPU in mode csv.
@@ -51,9 +54,11 @@ impl Job<'_> {
     pub(crate) fn gated_features(&mut self) -> Vec<Edits> {
         let nodes = nodes(self.config);
         let GpuRequest {
-            container, policy, ..
+            choice,
+            container,
+            policy,
         } = self.request;
-        let (requested, ignored) = features::of(container, policy);
+        let (requested, ignored) = features::of(container, policy, &choice.origin);
         if let Some(warning) = ignored {
             self.warn(&warning);
         }

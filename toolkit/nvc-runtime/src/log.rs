@@ -47,8 +47,11 @@ impl Log {
         let own = Some(debug)
             .filter(|file| !file.as_os_str().is_empty() && *file != Path::new("/dev/null"));
         let mut warnings = Vec::new();
-        for file in own.into_iter().chain(line.log.as_deref()) {
-            match open(file) {
+        // The real runtime fails if the directory of its log is missing.
+        let opened = own.map(|file| (file, open_below(file)));
+        let callers = line.log.as_deref().map(|file| (file, open(file)));
+        for (file, opened) in opened.into_iter().chain(callers) {
+            match opened {
                 Ok(opened) => log.files.push(opened),
                 Err(error) => warnings.push(format!(
                     "failed to open log file {}: {}",
@@ -81,20 +84,19 @@ impl Log {
 }
 
 fn open(file: &Path) -> io::Result<File> {
-    let open = || {
-        OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o644)
-            .open(file)
-    };
-    match (open(), file.parent()) {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o644).open(file)
+}
+
+/// Opens a file, and creates its directories.
+fn open_below(file: &Path) -> io::Result<File> {
+    match (open(file), file.parent()) {
         (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o755)
                 .create(parent)?;
-            open()
+            open(file)
         }
         (done, _) => done,
     }

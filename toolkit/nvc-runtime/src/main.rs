@@ -8,8 +8,10 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod crun_line;
 mod log;
 mod lowlevel;
+mod place;
 
 // ways to add GPUs
 mod create;
@@ -19,9 +21,9 @@ mod modes;
 // changes of config.json
 mod char_links;
 mod crun;
-mod crun_line;
 mod hook_program;
 mod injection;
+mod mount_namespace;
 mod protection;
 mod spec_edits;
 

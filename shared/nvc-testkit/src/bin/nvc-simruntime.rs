@@ -12,6 +12,7 @@ use std::{env, fs};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::statvfs::{FsFlags, statvfs};
 use serde_json::{Value, json};
 
 /// The option that selects the hook.
@@ -46,6 +47,7 @@ fn hook(words: &[String]) -> Result<(), String> {
     let state: Value = serde_json::from_str(&state).map_err(|error| error.to_string())?;
     let pid = state["pid"].as_u64().ok_or("no pid in the state")?;
     let failed = |what: &'static str| move |error: nix::Error| format!("{what}: {error}");
+    let mut namespaces = Vec::new();
     for (name, flag) in [
         ("user", CloneFlags::CLONE_NEWUSER),
         ("mnt", CloneFlags::CLONE_NEWNS),
@@ -56,6 +58,10 @@ fn hook(words: &[String]) -> Result<(), String> {
             continue;
         }
         let file = fs::File::open(path).map_err(|error| error.to_string())?;
+        namespaces.push((file, flag));
+    }
+    // All are open: the container's user may not open another one of its process.
+    for (file, flag) in namespaces {
         setns(file, flag).map_err(failed("setns"))?;
     }
     let target = Path::new(root).join("proc/driver");
@@ -67,7 +73,23 @@ fn hook(words: &[String]) -> Result<(), String> {
         bind,
         None::<&str>,
     )
-    .map_err(failed("mount"))
+    .map_err(failed("mount"))?;
+    // Whoever removes a bundle with its mounts must not remove the simulated driver. A user namespace may not clear the
+    // other flags.
+    let kept = statvfs(&target).map_err(failed("statvfs"))?.flags();
+    let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    for (set, flag) in [
+        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
+        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
+        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
+        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
+        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
+    ] {
+        flags.set(flag, kept.contains(set));
+    }
+    mount(None::<&str>, &target, None::<&str>, flags, None::<&str>)
+        .map_err(failed("read-only mount"))
 }
 
 /// Adds the hook to config.json, if there is one, and executes the real runtime.
@@ -83,8 +105,9 @@ fn runtime(words: &[String]) -> Result<(), String> {
         None => return Err(format!("call it sim-NAME, or move NAME to {MOVED}")),
     };
     let verbs = words.iter().any(|word| word == "create" || word == "run");
-    if verbs {
-        edit(&bundle(words).join("config.json"))?;
+    let file = config(words);
+    if verbs && file.exists() {
+        edit(&file, &bundle(words))?;
     }
     if real.ends_with("crun") {
         // Debian 12's crun does not support machines with both cgroup versions.
@@ -99,24 +122,34 @@ fn runtime(words: &[String]) -> Result<(), String> {
 }
 
 fn bundle(words: &[String]) -> PathBuf {
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        if word == "--bundle" || word == "-b" {
-            return words.next().map(PathBuf::from).unwrap_or_default();
-        }
-        if let Some(bundle) = word.strip_prefix("--bundle=") {
-            return bundle.into();
-        }
-    }
-    PathBuf::from(".")
+    value(words, "--bundle", "-b").unwrap_or_else(|| PathBuf::from("."))
 }
 
-fn edit(file: &Path) -> Result<(), String> {
+/// Returns the file that the real runtime reads; only crun has an option for it.
+fn config(words: &[String]) -> PathBuf {
+    value(words, "--config", "-f").unwrap_or_else(|| bundle(words).join("config.json"))
+}
+
+fn value(words: &[String], long: &str, short: &str) -> Option<PathBuf> {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if word == long || word == short {
+            return words.next().map(PathBuf::from);
+        }
+        let value = word.strip_prefix(long);
+        if let Some(value) = value.and_then(|value| value.strip_prefix('=')) {
+            return Some(value.into());
+        }
+    }
+    None
+}
+
+fn edit(file: &Path, bundle: &Path) -> Result<(), String> {
     let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let mut spec: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let own = env::current_exe().map_err(|error| error.to_string())?;
     let root = spec["root"]["path"].as_str().unwrap_or_default().to_owned();
-    let root = file.parent().unwrap_or(Path::new("/")).join(root);
+    let root = bundle.join(root);
     let root = fs::canonicalize(root).map_err(|error| error.to_string())?;
     let shown = env::var("NVC_SIM_PROC").unwrap_or_else(|_| "/proc/driver".into());
     let hook = json!({

@@ -144,6 +144,7 @@ fn bool_place<'a>(config: &'a mut Config, name: &str) -> Option<&'a mut bool> {
             &mut config.accept_envvar_unprivileged
         }
         "accept-nvidia-visible-devices-as-volume-mounts" => &mut config.accept_volume_mounts,
+        "accept-nvidia-features-when-unprivileged" => &mut config.accept_features_unprivileged,
         "accept-annotations" => &mut config.accept_annotations,
         "nvidia-container-cli.load-kmods" => &mut cli.load_kmods,
         "nvidia-container-cli.no-pivot" => &mut cli.no_pivot,

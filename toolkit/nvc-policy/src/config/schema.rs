@@ -53,6 +53,7 @@ pub const KEYS: &[Key] = &[
     text("swarm-resource"),
     bool("accept-nvidia-visible-devices-envvar-when-unprivileged"),
     bool("accept-nvidia-visible-devices-as-volume-mounts"),
+    bool("accept-nvidia-features-when-unprivileged"),
     bool("accept-annotations"),
     list("accept-cdi-kinds"),
     text("supported-driver-capabilities"),

@@ -98,8 +98,8 @@ impl Source {
 /// Returns the granted GPUs, and warnings about ignored requests.
 ///
 /// # Errors
-/// Sources that count have no GPU in common, a variable names a device of a kind that it may not name, or names cannot
-/// be compared because the driver does not respond.
+/// Sources that count have no GPU in common, a variable names a device of a kind that it may not name, a mount has a name
+/// of no device, or names cannot be compared because the driver does not respond.
 pub fn choice(
     container: &Container,
     policy: &Policy,
@@ -176,12 +176,13 @@ fn without_annotations(
     let mounted = if policy.accept_mounts {
         mounts::devices(&container.mounts)
     } else {
-        Vec::new()
+        Ok(Vec::new())
     };
-    if !mounted.is_empty() {
+    let are_mounted = mounted.as_ref().map_or(true, |names| !names.is_empty());
+    if are_mounted {
         let origin = Origin::Mounts;
         if !variables.are_void() {
-            let devices = Some(Devices::Names(mounted));
+            let devices = Some(Devices::Names(mounted?));
             return Ok(Some(Source { devices, origin }));
         }
         // Another program has added the GPUs: each CDI specification sets this value.
@@ -191,7 +192,7 @@ fn without_annotations(
         ));
     }
     if policy.accepts_environment_of(container) {
-        if variables.refer_to_mounts() && mounted.is_empty() {
+        if variables.refer_to_mounts() && !are_mounted {
             warnings.push(format!(
                 "{VISIBLE_DEVICES} refers to {}, where nothing counts as a request",
                 Origin::Mounts

@@ -1,6 +1,9 @@
 //! Parses requests for other kinds of devices, each of which has its own variable.
 
-use super::{Container, Environment, Policy};
+use super::{Container, Environment, Origin, Policy};
+
+/// The key of config.toml that lets variables count beside mounts.
+const KEY: &str = "accept-nvidia-features-when-unprivileged";
 
 /// A kind of device other than GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,15 +31,40 @@ impl Feature {
     }
 }
 
-/// Returns the features that a container may have, and a warning about ignored requests. Like a GPU, a feature is
-/// granted by the environment only if the environment of this container counts.
-pub fn of(container: &Container, policy: &Policy) -> (Vec<Feature>, Option<String>) {
+/// Returns the features that a container may have, and a warning about ignored requests; `origin` is that of its GPUs.
+///
+/// Like a GPU, a feature is granted by the environment only if the environment of this container counts, or if the
+/// administrator says so. A device plugin that grants GPUs by mounts can request features by variables only.
+pub fn of(
+    container: &Container,
+    policy: &Policy,
+    origin: &Origin,
+) -> (Vec<Feature>, Option<String>) {
     let asked = requested(&container.environment);
-    if asked.is_empty() || policy.accepts_environment_of(container) {
+    let by_mounts = are_mounts(origin);
+    if asked.is_empty()
+        || policy.accepts_environment_of(container)
+        || (by_mounts && policy.accept_features)
+    {
         return (asked, None);
     }
     let names: Vec<_> = asked.into_iter().map(|f| f.variable().to_owned()).collect();
-    (Vec::new(), Some(super::devices::ignoring(&names)))
+    let mut warning = super::devices::ignoring(&names);
+    if by_mounts {
+        warning += &format!(
+            " ({KEY} = true in config.toml accepts them in containers whose GPUs came by mounts)"
+        );
+    }
+    (Vec::new(), Some(warning))
+}
+
+/// Returns true if mounts decided about the GPUs.
+fn are_mounts(origin: &Origin) -> bool {
+    match origin {
+        Origin::Mounts => true,
+        Origin::Narrowed(_, by) => are_mounts(by),
+        Origin::Annotations(_) | Origin::Environment(_) | Origin::LegacyImage => false,
+    }
 }
 
 fn requested(environment: &Environment) -> Vec<Feature> {

@@ -4,7 +4,7 @@
 //! of request.
 
 use super::distinct::distinct;
-use super::qualified;
+use super::{Error, qualified};
 
 /// The directory of the mounts. As the value of `NVIDIA_VISIBLE_DEVICES` it refers to them.
 pub(super) const DIRECTORY: &str = "/var/run/nvidia-container-devices";
@@ -17,15 +17,18 @@ pub struct Mount {
 }
 
 /// Returns the GPUs that mounts name.
-pub(super) fn devices(mounts: &[Mount]) -> Vec<String> {
+///
+/// # Errors
+/// The name of a CDI device has the wrong form. Left out, it would leave the decision to the image's environment.
+pub(super) fn devices(mounts: &[Mount]) -> Result<Vec<String>, Error> {
     let names: Vec<String> = names(mounts)
         .filter(|name| !name.starts_with("imex/"))
-        .filter_map(|name| match name.strip_prefix("cdi/") {
-            Some(name) => qualified_name(name),
-            None => Some(name),
+        .map(|name| match name.strip_prefix("cdi/") {
+            Some(device) => qualified_name(device).ok_or(Error::MountName(name)),
+            None => Ok(name),
         })
-        .collect();
-    distinct(names.iter().map(String::as_str))
+        .collect::<Result<_, _>>()?;
+    Ok(distinct(names.iter().map(String::as_str)))
 }
 
 /// Returns the IMEX channels that mounts name.

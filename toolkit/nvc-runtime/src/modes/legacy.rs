@@ -57,7 +57,8 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
     let (nodes, resolved) = devices.unwrap_or_default();
     all.push(nodes);
     spec_edits::apply(job.spec, &mut all)?;
-    injection::add(job.spec, &injection::hook_path(job.config), &resolved)
+    let hook = injection::hook_path(job.config);
+    injection::add(job.spec, &hook, &resolved, job.told)
 }
 
 /// Returns the PCI addresses of the requested GPUs without NVML. GPUs that only NVML can resolve have no DRM nodes then:

@@ -123,7 +123,7 @@ impl Sources {
             limits.push(gpus(&self.annotated, true));
         }
         let mounts = self.container().mounts;
-        let mounted = self.policy.accept_mounts && !mounts::devices(&mounts).is_empty();
+        let mounted = self.policy.accept_mounts && mounts::devices(&mounts) != Ok(Vec::new());
         if mounted && !is_void(&self.visible) && !is_void(&self.swarm) {
             limits.push(gpus(&self.mounted, true));
             return limits;

@@ -10,7 +10,6 @@ fn mounts_ask_where_they_may() {
         "imex/3",
         "cdi/nvidia.com/gpu/1",
         "cdi/nvidia.com/gpu=2",
-        "cdi/bad",
         "0",
     ];
     let asking = Container {
@@ -28,6 +27,33 @@ fn mounts_ask_where_they_may() {
         ..with_mounts()
     };
     assert_eq!(asked(&asking, &strict).unwrap().devices.names(), expected);
+}
+
+/// Otherwise the image's environment would decide.
+#[test]
+fn a_bad_name_is_never_left_out() {
+    let env = ["NVIDIA_VISIBLE_DEVICES=all"];
+    for bad in ["cdi/gpu0", "cdi/nvidia.com/gpu/x/y", "cdi/=", "cdi/a.b/c="] {
+        for names in [&[bad][..], &["0", bad], &[bad, "imex/3"]] {
+            let asking = Container {
+                mounts: mounts(names),
+                ..container(&env)
+            };
+            let error = request(&asking, &with_mounts(), &Three).unwrap_err();
+            let expected = format!("invalid mount request for CDI device {bad}: mounts below ");
+            assert!(error.to_string().starts_with(&expected), "{error}");
+            // Mounts do not count here.
+            let devices = asked(&asking, &policy()).unwrap().devices;
+            assert_eq!(devices, Devices::All);
+            let void = Container {
+                environment: container(&["NVIDIA_VISIBLE_DEVICES=void"]).environment,
+                ..asking
+            };
+            let answer = request(&void, &with_mounts(), &Three).unwrap();
+            assert_eq!(answer.request, None);
+            assert!(answer.warnings.concat().contains("is void"));
+        }
+    }
 }
 
 #[test]

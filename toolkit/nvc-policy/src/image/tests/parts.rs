@@ -125,7 +125,7 @@ fn features_are_switched_on_by_one_word() {
         "NVIDIA_MOFED=true",
         "NVIDIA_GDRCOPY=",
     ];
-    let (found, ignored) = features::of(&container(&env), &policy());
+    let (found, ignored) = features::of(&container(&env), &policy(), &Origin::LegacyImage);
     assert_eq!(found, [Feature::Gds, Feature::Nvswitch]);
     assert_eq!(ignored, None);
 }
@@ -134,14 +134,46 @@ fn features_are_switched_on_by_one_word() {
 fn features_follow_the_policy_for_the_environment() {
     let env = ["NVIDIA_GDS=enabled", "NVIDIA_MOFED=enabled"];
     let both = [Feature::Gds, Feature::Mofed].to_vec();
-    assert_eq!(features::of(&container(&env), &policy()).0, both);
-    assert_eq!(features::of(&privileged(&env), &only_privileged()).0, both);
-    let (found, ignored) = features::of(&container(&env), &only_privileged());
+    let of = |container: &Container, policy: &Policy| {
+        features::of(container, policy, &Origin::LegacyImage)
+    };
+    assert_eq!(of(&container(&env), &policy()).0, both);
+    assert_eq!(of(&privileged(&env), &only_privileged()).0, both);
+    let (found, ignored) = of(&container(&env), &only_privileged());
     assert!(found.is_empty());
-    assert!(ignored.unwrap().contains("[NVIDIA_GDS NVIDIA_MOFED]"));
+    assert!(ignored.unwrap().ends_with("[NVIDIA_GDS NVIDIA_MOFED]"));
     // Nothing is ignored if nothing is requested.
-    assert_eq!(
-        features::of(&container(&[]), &only_privileged()),
-        (Vec::new(), None)
-    );
+    assert_eq!(of(&container(&[]), &only_privileged()), (Vec::new(), None));
+}
+
+/// A device plugin that grants GPUs by mounts sets these variables.
+#[test]
+fn features_beside_mounts_have_a_switch() {
+    let asking = container(&["NVIDIA_GDS=enabled"]);
+    let keys = || vec!["cdi.k8s.io/x".to_owned()];
+    let with_switch = Policy {
+        accept_features: true,
+        ..only_privileged()
+    };
+    for (origin, by_mounts) in [
+        (Origin::Mounts, true),
+        (Origin::Narrowed(keys(), Box::new(Origin::Mounts)), true),
+        (Origin::Annotations(keys()), false),
+        (
+            Origin::Narrowed(keys(), Box::new(Origin::LegacyImage)),
+            false,
+        ),
+        (Origin::Environment(Vec::new()), false),
+        (Origin::LegacyImage, false),
+    ] {
+        let (found, ignored) = features::of(&asking, &only_privileged(), &origin);
+        assert!(found.is_empty(), "{origin:?}");
+        let names_switch = ignored
+            .unwrap()
+            .contains("accept-nvidia-features-when-unprivileged = true");
+        assert_eq!(names_switch, by_mounts, "{origin:?}");
+        let (found, ignored) = features::of(&asking, &with_switch, &origin);
+        assert_eq!(found == [Feature::Gds], by_mounts, "{origin:?}");
+        assert_eq!(ignored.is_none(), by_mounts, "{origin:?}");
+    }
 }
