@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export DESTDIR PREFIX LIBDIR LIBEXECDIR
 
-.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-fresh test-engines test-units test-old-kernel test-arm64 fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm test test-gpu test-long test-fresh test-engines test-units test-old-kernel test-arm64 fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test: ## Run all tests; as root, the privileged ones too.
 
 test-long: ## Run all tests with many more cases: hostile trees, races, faults, old kernels, load (about an hour).
 	@NVC_TEST_LONG=1 scripts/test.sh
+
+test-gpu: ## Pack a folder that tests everything on a machine with a GPU, without a compiler or a network there.
+	@scripts/test/gpu.sh
 
 test-fresh: ## Run `make demo` and `make test` on fresh Debian 12 and 13 roots (root, debootstrap, network; an hour).
 	@scripts/test/fresh.sh

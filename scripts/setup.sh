@@ -36,6 +36,8 @@ crun crun the runtime under engines
 containerd containerd the runtime under engines
 podman podman the hook and the runtime under engines
 tar tar images for engines
+busybox busybox-static the folder of make test-gpu
+strip binutils the folder of make test-gpu
 strace strace scripts/bench/cdi.sh
 END
   [ "$1" != old-kernel ] || cat <<'END'

@@ -1,5 +1,6 @@
 /*
- * A simulated nvidia-smi: `nvidia-smi -L` lists the GPUs and MIG devices that this process can really reach.
+ * A simulated nvidia-smi: `nvidia-smi -L` lists the GPUs and MIG devices that this process can really reach, and
+ * `nvidia-smi -q` prints some of what the real one prints about them, in its layout, with an invented serial number.
  *
  * It believes only what the kernel lets it do here and now. A GPU is listed if its directory in
  * /proc/driver/nvidia/gpus is there and readable and /dev/nvidiactl and /dev/nvidia<minor> open; a MIG device if also
@@ -102,7 +103,48 @@ static void list_mig_devices(const char *minor)
     }
 }
 
-static int list_gpus(void)
+/* The lines of `-q` about a MIG device. Its instances' numbers are in the names of directories. */
+static void query_mig_devices(const char *minor)
+{
+    struct dirent **gis, **cis;
+    char dir[128], path[512];
+    int index = 0, gi_count, ci_count;
+
+    snprintf(dir, sizeof dir, "%.64s/capabilities/gpu%.8s/mig", proc, minor);
+    gi_count = scandir(dir, &gis, visible, versionsort);
+    for (int i = 0; i < gi_count; i++) {
+        snprintf(path, sizeof path, "%s/%.32s", dir, gis[i]->d_name);
+        ci_count = scandir(path, &cis, visible, versionsort);
+        for (int j = 0; j < ci_count; j++)
+            if (!strncmp(cis[j]->d_name, "ci", 2))
+                printf("    MIG Device\n        %-30s: %d\n        %-30s: %s\n        %-30s: %s\n", "Index", index++,
+                       "GPU Instance ID", gis[i]->d_name + 2, "Compute Instance ID", cis[j]->d_name + 2);
+    }
+    if (gi_count <= 0)
+        printf("    %-34s: None\n", "MIG Devices");
+}
+
+static void query_gpu(const char *directory, const char *name, const char *uuid, const char *minor)
+{
+    char path[128];
+    unsigned domain = 0;
+    int colon = 0, mig;
+
+    sscanf(directory, "%x%n", &domain, &colon);
+    printf("\nGPU %08X", domain);
+    for (const char *c = directory + colon; *c; c++)
+        putchar(*c >= 'a' && *c <= 'f' ? *c - 'a' + 'A' : *c);
+    snprintf(path, sizeof path, "%.64s/capabilities/gpu%.8s/mig/gi1", proc, minor);
+    mig = !access(path, F_OK);
+    printf("\n    %-34s: %s\n    %-34s: %s\n", "Product Name", name, "Persistence Mode", "Enabled");
+    printf("    MIG Mode\n        %-30s: %s\n        %-30s: %s\n", "Current", mig ? "Enabled" : "N/A", "Pending",
+           mig ? "Enabled" : "N/A");
+    query_mig_devices(minor);
+    printf("    %-34s: %s\n    %-34s: %s\n    %-34s: %s\n", "Serial Number", "1650123456789", "GPU UUID", uuid,
+           "Minor Number", minor);
+}
+
+static int list_gpus(int long_form)
 {
     struct dirent **gpus;
     char path[512], name[96], uuid[96], minor[32], node[64];
@@ -118,6 +160,11 @@ static int list_gpus(void)
         snprintf(node, sizeof node, "/dev/nvidia%s", minor);
         if (!opens("/dev/nvidiactl") || !opens(node))
             continue;
+        if (long_form) {
+            query_gpu(gpus[i]->d_name, name, uuid, minor);
+            index++;
+            continue;
+        }
         printf("GPU %d: %s (UUID: %s)\n", index++, name, uuid);
         list_mig_devices(minor);
     }
@@ -129,9 +176,11 @@ int main(int argc, char **argv)
     char version[256], path[256];
     const char *switched_off = getenv("NVIDIA_SIM_NO_NODES"), *other_proc = getenv("NVIDIA_SIM_PROC");
     void *nvml;
+    int long_form = argc == 2 && !strcmp(argv[1], "-q"), cuda = 0;
+    int (*cuda_version)(int *);
 
-    if (argc != 2 || strcmp(argv[1], "-L")) {
-        fputs("usage: nvidia-smi -L      (this is the simulated nvidia-smi of libnvc's test kit)\n", stderr);
+    if (argc != 2 || (!long_form && strcmp(argv[1], "-L"))) {
+        fputs("usage: nvidia-smi -L | -q      (this is the simulated nvidia-smi of libnvc's test kit)\n", stderr);
         return 2;
     }
     if (!(nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW)) || !dlsym(nvml, "nvmlInit_v2")) {
@@ -148,7 +197,15 @@ int main(int argc, char **argv)
         puts("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.");
         return 9;
     }
-    if (!list_gpus()) {
+    if (long_form) {
+        char *number = version + strcspn(version, "0123456789");
+
+        if ((cuda_version = (int (*)(int *))dlsym(nvml, "nvmlSystemGetCudaDriverVersion")))
+            cuda_version(&cuda);
+        printf("\n==============NVSMI LOG==============\n\n%-38s: %.*s\n%-38s: %d.%d\n", "Driver Version",
+               (int)strcspn(number, " "), number, "CUDA Version", cuda / 1000, cuda % 1000 / 10);
+    }
+    if (!list_gpus(long_form)) {
         puts("No devices were found");
         return 6;
     }

@@ -1,0 +1,301 @@
+//! Packs the folder of `make test-gpu` from the debug build and runs it on a simulated machine, so that it works on the
+//! day when somebody has a GPU.
+//!
+//! The machine is a bare root: a simulated driver, busybox, ldconfig and a C library. Neither a compiler nor this
+//! machine's programs are in it. Each machine gets the folder as the archive that people copy.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+use std::{env, fs};
+
+use nvc_testkit::driver::{self, TRIPLET};
+use nvc_testkit::files;
+use nvc_testkit::harness::Need::{Command as Program, Root};
+use nvc_testkit::harness::{self, test};
+use nvc_testkit::machine::Scratch;
+use nvc_testkit::profile::{MigMode, Profile};
+use nvc_testkit::userland;
+use nvc_tests::capi::repository;
+
+fn main() -> ExitCode {
+    let all = [Root, Program("runc"), Program("busybox"), Program("strip")];
+    let tests: [(&str, fn()); 6] = [
+        ("a_machine_with_gpus_passes", a_machine_with_gpus_passes),
+        ("one_gpu_suffices", one_gpu_suffices),
+        (
+            "an_open_node_and_a_lie_are_found",
+            an_open_node_and_a_lie_are_found,
+        ),
+        ("without_a_gpu_it_says_so", without_a_gpu_it_says_so),
+        ("without_rights_it_says_so", without_rights_it_says_so),
+        (
+            "another_architecture_is_named",
+            another_architecture_is_named,
+        ),
+    ];
+    harness::main(
+        tests
+            .into_iter()
+            .map(|(name, body)| test(name, &all, body))
+            .collect(),
+    )
+}
+
+/// Packs the folder once, and returns its archive.
+fn archive() -> &'static Path {
+    static DONE: OnceLock<(PathBuf, Scratch)> = OnceLock::new();
+    let (archive, _) = DONE.get_or_init(|| {
+        let scratch = Scratch::new().unwrap();
+        let test = env::current_exe().unwrap();
+        let target = test.ancestors().nth(3).unwrap();
+        let output = Command::new(repository().join("scripts/test/gpu.sh"))
+            .env("NVC_PROFILE", "debug")
+            .env("NVC_TEST_GPU_OUT", scratch.path())
+            .env("CARGO_TARGET_DIR", target)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        (scratch.join("nvc-test-gpu.tar.gz"), scratch)
+    });
+    archive
+}
+
+/// A bare machine, and the commands that run in it.
+struct Bare(Scratch);
+
+/// Result of a run.
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    said: String,
+}
+
+impl Ran {
+    #[track_caller]
+    fn says(&self, text: &str) {
+        assert!(self.said.contains(text), "no `{text}` in:\n{}", self.said);
+    }
+}
+
+impl Bare {
+    fn new(profile: Profile) -> Self {
+        let scratch = Scratch::new().unwrap();
+        let root = scratch.path();
+        driver::Builder::new(profile)
+            .answering_cuda()
+            .build(root)
+            .unwrap();
+        for directory in ["proc", "sys", "mnt", "root", "saved", "old", "tmp"] {
+            files::directory(&root.join(directory)).unwrap();
+        }
+        files::mode(&root.join("tmp"), 0o1777).unwrap();
+        // The loader, at the place that programs name; the C library is the driver's neighbour. Debug builds need libgcc.
+        let libraries = format!("/usr/lib/{TRIPLET}");
+        userland::install(root, &["dash", "setpriv", "ldconfig"], &libraries).unwrap();
+        for name in ["libc.so.6", "libgcc_s.so.1"] {
+            let source = Path::new("/lib").join(TRIPLET).join(name);
+            files::copy_program(
+                &source,
+                &files::below(root, Path::new(&libraries)).join(name),
+            )
+            .unwrap();
+        }
+        let _ = std::os::unix::fs::symlink(
+            format!("../usr/lib/{TRIPLET}"),
+            root.join("lib").join(TRIPLET),
+        );
+        let busybox = root.join("bin/busybox");
+        files::copy_program(Path::new("/bin/busybox"), &busybox).unwrap();
+        for name in [
+            "sh", "uname", "mkdir", "cp", "chmod", "rm", "sed", "tar", "gzip",
+        ] {
+            let _ = fs::remove_file(root.join("bin").join(name));
+            std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap();
+        }
+        fs::copy(archive(), root.join("root/nvc-test-gpu.tar.gz")).unwrap();
+        Self(scratch)
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.join(path)
+    }
+
+    /// Runs README's command in the machine; `before` are shell commands that come first.
+    fn run(&self, before: &str) -> Ran {
+        let enter = "\
+            cd \"$1\" && mount --bind . . && cd \"$1\" && cp -a proc/. saved/ || exit 90
+            umount /proc/driver; umount /proc/devices
+            mount --rbind /proc proc && mount --bind saved/devices proc/devices || exit 91
+            mount --bind saved/driver proc/driver && mount --rbind /sys sys && pivot_root . old || exit 92
+            exec /bin/busybox sh -c \"$2\"";
+        let inside = format!(
+            "busybox umount -l /old; cd /root; {before}\n\
+             tar xzf nvc-test-gpu.tar.gz && exec busybox env -i PATH=/fake:/bin:/usr/bin HOME=/root \
+             $as dash nvc-test-gpu/run.sh --simulated"
+        );
+        let output = Command::new("unshare")
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "bash",
+                "-c",
+                enter,
+                "x",
+            ])
+            .arg(self.0.path())
+            .arg(inside)
+            .output()
+            .unwrap();
+        let said = [&output.stdout[..], &output.stderr[..]].concat();
+        Ran {
+            code: output.status.code(),
+            said: String::from_utf8_lossy(&said).into_owned(),
+        }
+    }
+
+    fn report(&self) -> String {
+        fs::read_to_string(self.path("root/nvc-test-gpu/nvc-test-gpu-report.txt")).unwrap()
+    }
+}
+
+/// Returns the machine file of a report.
+fn machine_file(report: &str) -> &str {
+    let (_, rest) = report.split_once("== Machine file").unwrap();
+    let (_, rest) = rest.split_once('\n').unwrap();
+    rest.split_once("== End of the machine file").unwrap().0
+}
+
+fn a_machine_with_gpus_passes() {
+    let profile = Profile::default();
+    let bare = Bare::new(profile.clone());
+    let ran = bare.run("");
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    for text in [
+        "driver: SIMULATED, 570.124.06",
+        "pass: by hand, 0: 1 GPUs computed",
+        "pass: 2 GPUs computed",
+        "nodes of MIG instances that open for 1:0: 2",
+        "0 failed, 0 not tested",
+    ] {
+        ran.says(text);
+    }
+    for way in [
+        "runtime in mode auto, 0",
+        "mode cdi, nvidia.com/gpu=0",
+        "hook under runc, 0",
+    ] {
+        let lines = ran.said.lines().filter(|line| line.contains(way));
+        let passed = lines.filter(|line| line.starts_with("  pass: "));
+        assert_eq!(passed.count(), 2, "{way}: {}", ran.said);
+    }
+    // The report identifies nobody, and its machine file can be built again.
+    let report = bare.report();
+    let secrets = profile.gpus.iter().map(|gpu| &gpu.uuid);
+    for uuid in secrets.chain(profile.mig_devices.iter().map(|mig| &mig.uuid)) {
+        let digits = uuid.split_once('-').unwrap().1;
+        assert!(!report.contains(digits), "{uuid} is in\n{report}");
+    }
+    assert!(!report.contains("1650123456789"), "{report}");
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let words = report.split(|c: char| !c.is_alphanumeric() && c != '-');
+    assert_eq!(words.filter(|word| *word == host.trim()).count(), 0);
+    let again = Profile::parse(machine_file(&report)).unwrap();
+    assert_eq!(again.driver, profile.driver);
+    assert_eq!(again.cuda, profile.cuda);
+    let facts = |profile: &Profile| -> Vec<_> {
+        let gpus = profile.gpus.iter();
+        gpus.map(|gpu| {
+            (
+                gpu.minor,
+                gpu.bus_id.clone(),
+                gpu.model.clone(),
+                gpu.brand,
+                gpu.mig,
+            )
+        })
+        .collect()
+    };
+    assert_eq!(facts(&again), facts(&profile));
+    let migs = |profile: &Profile| -> Vec<_> {
+        let migs = profile.mig_devices.iter();
+        migs.map(|mig| {
+            (
+                mig.gpu,
+                mig.slot,
+                mig.gpu_instance,
+                mig.compute_instance,
+                mig.name.clone(),
+            )
+        })
+        .collect()
+    };
+    assert_eq!(migs(&again), migs(&profile));
+}
+
+/// Neither MIG devices nor a second GPU nor nvidia-smi are there.
+fn one_gpu_suffices() {
+    let mut profile = Profile::default();
+    profile.gpus.truncate(1);
+    profile.gpus[0].mig = MigMode::Unsupported;
+    profile.mig_devices.clear();
+    let ran = Bare::new(profile).run("rm /usr/bin/nvidia-smi");
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    ran.says("NOT TESTED: comparison with nvidia-smi");
+    ran.says("note: this machine has one GPU");
+    ran.says("runtime in mode auto, no request");
+}
+
+/// A container in which another GPU's node opens, and a GPU of which procfs says something else, are failures.
+fn an_open_node_and_a_lie_are_found() {
+    let bare = Bare::new(Profile::default());
+    let lie = "sed -i 's/Device Minor:.*/Device Minor: \\t 0/' /saved/driver/nvidia/gpus/0000:af:00.0/information";
+    // A runtime that adds the second GPU's node to each container, behind ours.
+    let leak = "tar xzf nvc-test-gpu.tar.gz; sed -i 's/^pivot/&/; s/^  if \\[ \"$2\" \\]; then$/  : > dev\\/nvidia1; \
+                mount --bind \\/dev\\/nvidia1 dev\\/nvidia1\\n&/' nvc-test-gpu/containers.sh; rm nvc-test-gpu.tar.gz; \
+                busybox tar czf nvc-test-gpu.tar.gz nvc-test-gpu";
+    let ran = bare.run(&format!("{lie}; {leak}"));
+    assert_eq!(ran.code, Some(1), "{}", ran.said);
+    ran.says("FAIL: minor number and UUID of 0000:af:00.0");
+    ran.says("FAIL: by hand, 0: nodes open that were not given: /dev/nvidia1");
+    ran.says("FAIL: by hand, no request: nodes open that were not given: /dev/nvidia1");
+}
+
+fn first_lines(ran: &Ran) -> String {
+    ran.said.lines().take(6).collect::<Vec<_>>().join("\n")
+}
+
+fn without_a_gpu_it_says_so() {
+    let bare = Bare::new(Profile::without_gpus());
+    let ran = bare.run("");
+    assert_eq!(ran.code, Some(3), "{}", ran.said);
+    assert!(first_lines(&ran).contains("\nNO GPU: "), "{}", ran.said);
+    ran.says("NOTHING COULD BE TESTED");
+}
+
+/// What needs no container is tested.
+fn without_rights_it_says_so() {
+    let ran = Bare::new(Profile::default()).run(
+        "as='/bin/setpriv --reuid=65534 --regid=65534 --clear-groups --'; \
+         mkdir nvc-test-gpu; busybox chown 65534 /root nvc-test-gpu",
+    );
+    assert!(
+        first_lines(&ran).contains("\nNO RIGHTS: not root"),
+        "{}",
+        ran.said
+    );
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    ran.says("pass: driver version");
+    ran.says("NOT TESTED: all containers: not root");
+}
+
+fn another_architecture_is_named() {
+    let bare = Bare::new(Profile::default());
+    let fake = bare.path("fake/uname");
+    files::file(&fake, "#!/bin/sh\necho riscv64\n", 0o755).unwrap();
+    let ran = bare.run("");
+    assert_eq!(ran.code, Some(3), "{}", ran.said);
+    ran.says("NOT TESTED: everything. This machine is riscv64");
+}
