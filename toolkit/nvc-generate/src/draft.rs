@@ -131,7 +131,9 @@ pub fn merge(all: &mut [Draft]) {
         }
     }
     if let Some(first) = all.first_mut().filter(|_| !seen.is_empty()) {
-        first.hooks.insert(0, DraftHook::new(hook_names::MERGED, words));
+        first
+            .hooks
+            .insert(0, DraftHook::new(hook_names::MERGED, words));
     }
 }
 

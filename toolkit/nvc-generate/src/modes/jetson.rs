@@ -21,7 +21,8 @@ const LISTS: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
 const NAMES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 
 pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
-    let needs_nvml = is_enabled(hook_names::ENABLE_CUDA_COMPAT, options) || !options.flags.single_csv_device;
+    let needs_nvml =
+        is_enabled(hook_names::ENABLE_CUDA_COMPAT, options) || !options.flags.single_csv_device;
     let driver = if needs_nvml {
         Driver::ask(&options.driver_root, &options.query)
     } else {

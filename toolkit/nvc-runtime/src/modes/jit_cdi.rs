@@ -9,8 +9,8 @@ use libnvc::survey::Host;
 use libnvc::{Error, Phase};
 use nvc_generate::csv::Driver;
 use nvc_generate::{
-    AutomaticEdits, Channels, ContainerEdits, Draft, HookProgram, Mode, Options, VOID, for_container,
-    for_container_unless_jetson, merge,
+    AutomaticEdits, Channels, ContainerEdits, Draft, HookProgram, Mode, Options, VOID,
+    for_container, for_container_unless_jetson, merge,
 };
 use nvc_policy::image::{Policy, capabilities, devices, requirements};
 use nvc_policy::mode::Setting;
