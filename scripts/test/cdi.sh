@@ -198,6 +198,11 @@ check "it is as it was" cmp "$work/before" /etc/cdi/nvidia.yaml
 cp /etc/cdi/nvidia.yaml /etc/cdi/other.yaml
 check "a sibling with the same devices is refused" refuses generate --output=/etc/cdi/nvidia.yaml
 rm /etc/cdi/other.yaml
+check "elsewhere it is not" generate "--output=$work/elsewhere/one.yaml"
+check "under any name" generate "--output=$work/elsewhere/two.yaml"
+check "files of the same content are the same" cmp "$work/elsewhere/one.yaml" "$work/elsewhere/two.yaml"
+check "a relative driver root is made absolute" eval 'cd "$work" && "$ctk" --quiet cdi generate --driver-root=driver "--nvidia-cdi-hook-path=$bin/nvidia-cdi-hook" --output=relative.yaml && cmp relative.yaml elsewhere/one.yaml'
+check "the repair names the file" says "--output=$work/edited/nvidia.yaml" "$ctk" cdi verify "--spec-dir=$work/edited"
 
 # ---- engines -----------------------------------------------------------------------------------------------------------
 

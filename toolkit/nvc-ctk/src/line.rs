@@ -51,13 +51,13 @@ impl CommandLine {
         self.given.contains(&name).then(|| self.text(name))
     }
 
-    /// Returns the equivalent command line, including options from the environment, for a file's comment.
-    pub(crate) fn spelled_out(&self) -> Vec<String> {
+    /// Returns the equivalent command line, including options from the environment, without some options.
+    pub(crate) fn spelled_out_without(&self, omitted: &[&str]) -> Vec<String> {
         let mut words: Vec<String> = std::iter::once(table::PROGRAM)
             .chain(self.path.iter().copied())
             .map(String::from)
             .collect();
-        for name in &self.given {
+        for name in self.given.iter().filter(|name| !omitted.contains(name)) {
             if let Some(flag) = self.flags.get(name) {
                 words.push(if *flag {
                     format!("--{name}")
@@ -408,6 +408,21 @@ mod tests {
         assert_eq!(line.given("config"), Some(""));
         let mistake = read_with("cdi list", &[("NVIDIA_CTK_DEBUG", "maybe")]);
         assert!(matches!(mistake, Read::Mistake { .. }), "{mistake:?}");
+    }
+
+    #[test]
+    fn a_line_is_spelled_out_without_some_options() {
+        let line = line("--quiet cdi generate --output=/a --mode=nvml --no-all-device");
+        let words = line.spelled_out_without(&["output", "quiet"]).join(" ");
+        assert!(words.starts_with("nvidia-ctk cdi generate --"), "{words}");
+        assert!(
+            words.contains("--mode=nvml") && words.contains("--no-all-device"),
+            "{words}"
+        );
+        assert!(
+            !words.contains("output") && !words.contains("quiet"),
+            "{words}"
+        );
     }
 
     #[test]

@@ -8,6 +8,9 @@ use crate::content::{self, Content, VOID};
 use crate::draft::{self, DraftDevice};
 use crate::{Options, driver, ids, modes, simplify};
 
+/// The suffixes of additional specifications.
+pub const PARTS: [&str; 2] = ["coherent", "noncoherent"];
+
 /// Generated specifications.
 #[derive(Debug)]
 pub struct GeneratedSpecs {

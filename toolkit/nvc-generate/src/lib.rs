@@ -34,7 +34,7 @@ pub use channels::Channels;
 pub use container::{AutomaticEdits, ContainerEdits, for_container, for_container_unless_jetson};
 pub use content::VOID;
 pub use displays::{addresses_of_module, displays, graphics};
-pub use document::{GeneratedSpecs, generate};
+pub use document::{GeneratedSpecs, PARTS, generate};
 pub use draft::{Draft, merge};
 pub use driver::policy;
 pub use hooks::{HookProgram, Hooks};

@@ -12,6 +12,7 @@ use nvc_policy::{platform, session};
 use nvc_program::hook_names;
 
 use crate::content::Content;
+use crate::document::PARTS;
 use crate::draft::{DraftDevice, DraftHook};
 use crate::{Files, Options, csv, devices, driver, render};
 
@@ -177,7 +178,7 @@ fn by_coherence(
     devices: &[DraftDevice],
 ) -> Vec<(&'static str, Vec<DraftDevice>)> {
     let parts = devices::by_coherence(options, info, devices);
-    let parts = ["coherent", "noncoherent"].into_iter().zip(parts);
+    let parts = PARTS.into_iter().zip(parts);
     parts.filter(|(_, devices)| !devices.is_empty()).collect()
 }
 

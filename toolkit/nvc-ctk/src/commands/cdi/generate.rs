@@ -6,18 +6,26 @@ use std::process::{Command, Stdio};
 
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
+use nix::errno::Errno;
 use nvc_cdi::emit::{Format, text};
-use nvc_cdi::{Spec, file, names, version};
+use nvc_cdi::{STANDARD_DIRECTORIES, Spec, file, names, version};
 use nvc_generate::{
-    Channels, Files, Flags, GeneratedSpecs, HookProgram, Hooks, Mode, Naming, Options, generate,
+    Channels, Files, Flags, GeneratedSpecs, HookProgram, Hooks, Mode, Naming, Options, PARTS,
+    generate,
 };
 use nvc_policy::config;
+use nvc_policy::config::lookup::Place;
 use nvc_program::hook_names;
 
 use crate::commands::invalid;
 use crate::line::CommandLine;
 use crate::logging::print;
 use crate::query;
+
+/// Options that do not change a specification. Without them files of the same content are the same.
+const NOT_RECORDED: [&str; 2] = ["output", "quiet"];
+
+const ROOTS: [&str; 2] = ["--driver-root", "--dev-root"];
 
 pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let options = options(line)?;
@@ -38,7 +46,7 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     if let Some(most) = most {
         within(&made.spec, most)?;
     }
-    let comment = file::comment(&line.spelled_out());
+    let comment = file::comment(&recorded(line.spelled_out_without(&NOT_RECORDED))?);
     let Some((path, format)) = target else {
         let format = format.unwrap_or(Format::Yaml);
         let parts = made.parts.iter().map(|(_, spec)| spec);
@@ -54,14 +62,55 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let files: Vec<(PathBuf, &Spec)> = std::iter::once((path.clone(), &made.spec))
         .chain(parts)
         .collect();
-    for (path, spec) in &files {
-        file::check_siblings(path, spec)?;
+    if is_read_by_engines(&path, line) {
+        for (path, spec) in &files {
+            file::check_siblings(path, spec)?;
+        }
     }
     for (path, spec) in &files {
         file::write(path, spec, format, Some(&comment))?;
         info!("Generated CDI spec with version {}", spec.cdi_version);
     }
     Ok(())
+}
+
+/// Returns the words of a file's comment: with absolute paths, because it may be read in any directory.
+fn recorded(words: Vec<String>) -> Result<Vec<String>> {
+    let absolute = |word: String| match word.split_once('=') {
+        // A hook program without a slash is looked up in PATH.
+        Some((name, path))
+            if ROOTS.contains(&name) && !path.is_empty()
+                || name == "--nvidia-cdi-hook-path" && path.contains('/') =>
+        {
+            let path = made_absolute(Path::new(path))?;
+            Ok(format!("{name}={}", path.display()))
+        }
+        _ => Ok(word),
+    };
+    words.into_iter().map(absolute).collect()
+}
+
+/// Returns true if engines read specifications in a file's directory: elsewhere, two may define the same device.
+fn is_read_by_engines(path: &Path, line: &CommandLine) -> bool {
+    let Some(directory) = path.parent() else {
+        return false;
+    };
+    let here = directory.as_os_str().is_empty();
+    let directory = if here { Path::new(".") } else { directory };
+    // One that does not exist yet has no other specifications.
+    let Ok(directory) = directory.canonicalize() else {
+        return false;
+    };
+    let is_this = |other: &Path| other.canonicalize().is_ok_and(|other| other == directory);
+    let known = STANDARD_DIRECTORIES.iter().chain(&["/run/cdi"]);
+    if known.map(Path::new).any(is_this) {
+        return true;
+    }
+    let loaded = config::lookup::load(&config_place(line), false);
+    loaded.is_ok_and(|loaded| {
+        let directories = &loaded.config.runtime.cdi_spec_dirs;
+        directories.iter().map(Path::new).any(is_this)
+    })
 }
 
 /// Inserts a word before a file name's extension.
@@ -72,6 +121,18 @@ fn with_infix(path: &Path, infix: &str) -> PathBuf {
         .to_string_lossy()
         .into_owned();
     path.with_extension(format!("{infix}.{ending}"))
+}
+
+/// Returns the `--output` of the command that wrote a file, which may be one of its parts.
+pub(super) fn whole(path: &Path) -> PathBuf {
+    let stem = path.file_stem().map(Path::new).unwrap_or(path);
+    let is_part = stem
+        .extension()
+        .is_some_and(|part| PARTS.iter().any(|known| part == *known));
+    match (stem.file_stem(), path.extension()) {
+        (Some(name), Some(ending)) if is_part => path.with_file_name(name).with_extension(ending),
+        _ => path.to_owned(),
+    }
 }
 
 /// Rejects a hook program that does not support the merged hook: it would exit 0 and do nothing.
@@ -103,12 +164,11 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
     names::vendor(vendor).map_err(|text| invalid(format!("invalid CDI vendor name: {text}")))?;
     names::class(class).map_err(|text| invalid(format!("invalid CDI class name: {text}")))?;
     let root = |name: &str| {
-        line.given(name)
-            .filter(|root| !root.is_empty())
-            .map(PathBuf::from)
+        let root = line.given(name).filter(|root| !root.is_empty());
+        root.map(|root| made_absolute(Path::new(root))).transpose()
     };
-    let driver_root = root("driver-root").unwrap_or_else(|| configured_root(line));
-    let dev_root = root("dev-root").unwrap_or_else(|| driver_root.clone());
+    let driver_root = root("driver-root")?.unwrap_or_else(|| configured_root(line));
+    let dev_root = root("dev-root")?.unwrap_or_else(|| driver_root.clone());
     let naming = match line.list("device-name-strategy") {
         [] => vec![Naming::Index, Naming::Uuid],
         words => words
@@ -154,13 +214,18 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
     })
 }
 
-/// Returns `nvidia-container-cli.root` of config.toml; the default if the file cannot be read.
-fn configured_root(line: &CommandLine) -> PathBuf {
+/// Returns the location of config.toml.
+fn config_place(line: &CommandLine) -> Place {
     let given = line
         .given("config")
         .filter(|path| !path.is_empty())
         .map(Path::new);
-    let place = config::lookup::place(given, |name| std::env::var_os(name));
+    config::lookup::place(given, |name| std::env::var_os(name))
+}
+
+/// Returns `nvidia-container-cli.root` of config.toml; the default if the file cannot be read.
+fn configured_root(line: &CommandLine) -> PathBuf {
+    let place = config_place(line);
     let root = match config::lookup::load(&place, false) {
         Ok(loaded) => loaded.config.cli.root,
         Err(error) => {
@@ -210,7 +275,7 @@ fn hooks(line: &CommandLine) -> Result<Hooks> {
     let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
     Ok(Hooks {
         program: HookProgram {
-            path: hook_path(line.given("nvidia-cdi-hook-path")),
+            path: hook_path(line.given("nvidia-cdi-hook-path"))?,
         },
         disabled: set(disabled),
         enabled: set(enabled),
@@ -218,13 +283,33 @@ fn hooks(line: &CommandLine) -> Result<Hooks> {
     })
 }
 
-/// Returns the hook program: a path unchanged, a name looked up in PATH.
-fn hook_path(given: Option<&str>) -> String {
+/// Returns a path as it is if it is absolute, and below the current directory otherwise: engines read a specification
+/// in directories of their own.
+fn made_absolute(path: &Path) -> Result<PathBuf> {
+    if path.is_absolute() {
+        return Ok(path.to_owned());
+    }
+    std::path::absolute(path).map_err(|error| {
+        let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+        Error::file("making a path absolute failed", path, errno)
+    })
+}
+
+/// Returns the hook program: a path made absolute, a name looked up in PATH.
+fn hook_path(given: Option<&str>) -> Result<String> {
     let name = given
         .filter(|name| !name.is_empty())
         .unwrap_or("nvidia-cdi-hook");
+    if name.starts_with('/') {
+        return Ok(name.into());
+    }
     if name.contains('/') {
-        return name.into();
+        let path = made_absolute(Path::new(name))?;
+        if !path.is_file() {
+            let text = format!("--nvidia-cdi-hook-path \"{name}\" does not exist");
+            return Err(invalid(text).hint("give an absolute path if it will exist later"));
+        }
+        return Ok(path.display().to_string());
     }
     let path = std::env::var("PATH").unwrap_or_default();
     let found = path
@@ -234,7 +319,7 @@ fn hook_path(given: Option<&str>) -> String {
             let path = Path::new(directory).join(name);
             path.is_file().then(|| path.display().to_string())
         });
-    found.unwrap_or_else(|| format!("/usr/bin/{name}"))
+    Ok(found.unwrap_or_else(|| format!("/usr/bin/{name}")))
 }
 
 fn flags(line: &CommandLine) -> Result<Flags> {
@@ -300,5 +385,58 @@ fn without_devices(error: Error, path: &Path) -> Error {
         Ok(true) => error.context(format!("{} was removed", path.display())),
         Ok(false) => error,
         Err(cleanup) => error.with_cleanup([cleanup]),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_output_of_a_part_is_that_of_the_whole() {
+        for (path, expected) in [
+            ("/etc/cdi/a.yaml", "/etc/cdi/a.yaml"),
+            ("/etc/cdi/a.b.yaml", "/etc/cdi/a.b.yaml"),
+            ("/etc/cdi/a.coherent.json", "/etc/cdi/a.json"),
+            ("/etc/cdi/a.noncoherent.yaml", "/etc/cdi/a.yaml"),
+        ] {
+            assert_eq!(whole(Path::new(path)), Path::new(expected));
+        }
+    }
+
+    #[test]
+    fn recorded_paths_are_absolute() {
+        let here = std::env::current_dir().unwrap();
+        let words = [
+            "--driver-root=a/b",
+            "--dev-root=/c",
+            "--nvidia-cdi-hook-path=h",
+            "--mode=x",
+        ];
+        let words = words.map(String::from).to_vec();
+        let absolute = format!("--driver-root={}/a/b", here.display());
+        let expected = [
+            &absolute,
+            "--dev-root=/c",
+            "--nvidia-cdi-hook-path=h",
+            "--mode=x",
+        ];
+        assert_eq!(recorded(words).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_hook_program_is_an_absolute_path() {
+        let here = std::env::current_dir().unwrap();
+        let manifest = format!("{}/Cargo.toml", here.display());
+        for (given, expected) in [
+            ("/no/such/hook", "/no/such/hook"),
+            ("no-such-hook", "/usr/bin/no-such-hook"),
+            ("./Cargo.toml", &manifest),
+        ] {
+            assert_eq!(hook_path(Some(given)).unwrap(), expected);
+        }
+        let missing = hook_path(Some("no/hook")).unwrap_err().message();
+        assert_eq!(missing, "--nvidia-cdi-hook-path \"no/hook\" does not exist");
     }
 }

@@ -4,7 +4,7 @@
 //! the existence of its entries is checked.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use libnvc::Result;
 use libnvc::host::CharDrivers;
@@ -102,7 +102,7 @@ pub(in crate::commands) fn bare_hooks(registry: &Registry) -> Vec<Finding> {
 
 /// Checks a generated file against the current output of its command line.
 fn ours(found: &SpecFile, words: &[String], findings: &mut Vec<Finding>) {
-    let repair = Some(words.join(" "));
+    let repair = Some(repair(&found.path, words));
     let mut add = |text: String| {
         findings.push(Finding {
             file: found.path.clone(),
@@ -143,6 +143,15 @@ fn ours(found: &SpecFile, words: &[String], findings: &mut Vec<Finding>) {
             add(missing);
         }
     }
+}
+
+/// Returns the command that writes a file again. Comments of earlier versions have its `--output`.
+fn repair(path: &Path, words: &[String]) -> String {
+    let line = words.join(" ");
+    if words.iter().any(|word| word.starts_with("--output=")) {
+        return line;
+    }
+    format!("{line} --output={}", command::whole(path).display())
 }
 
 /// Checks that the entries of any other file exist.
