@@ -169,7 +169,7 @@ pub const PROGRAMS: &[Pattern] = {
 
 /// A file looked up in shared data directories, with its place in a container.
 #[derive(Clone, Copy, Debug)]
-pub struct DataFile {
+pub(crate) struct DataFile {
     /// Its path relative to such a directory.
     pub path: &'static str,
     /// Its directory in a container.
@@ -206,7 +206,7 @@ const VULKAN_ICD: &str = "vulkan/icd.d/nvidia_icd.aarch64.json";
 const VULKAN_ICD: &str = "vulkan/icd.d/nvidia_icd.x86_64.json";
 
 /// The configuration and data of the graphics libraries.
-pub const GRAPHICS_FILES: &[DataFile] = &[
+pub(crate) const GRAPHICS_FILES: &[DataFile] = &[
     config("glvnd/egl_vendor.d/10_nvidia.json"),
     config("egl/egl_external_platform.d/15_nvidia_gbm.json"),
     config("egl/egl_external_platform.d/10_nvidia_wayland.json"),
@@ -231,7 +231,7 @@ pub const GRAPHICS_FILES: &[DataFile] = &[
 ];
 
 /// Libraries of EGL's platforms, which are versioned independently.
-pub const EGL_PLATFORMS: &[&str] = &[
+pub(crate) const EGL_PLATFORMS: &[&str] = &[
     "libnvidia-egl-gbm.so",
     "libnvidia-egl-wayland.so",
     "libnvidia-egl-wayland2.so",
@@ -240,7 +240,7 @@ pub const EGL_PLATFORMS: &[&str] = &[
 ];
 
 /// Libraries that images usually contain themselves.
-pub const EXPLICIT: &[&str] = &[
+pub(crate) const EXPLICIT: &[&str] = &[
     "libEGL.so",
     "libGL.so",
     "libGLESv1_CM.so",
@@ -255,7 +255,7 @@ pub const EXPLICIT: &[&str] = &[
 ];
 
 /// Libraries that belong to the driver but have no version in their names.
-pub const UNVERSIONED: &[&str] = &["libnvidia-nvvm70.so"];
+pub(crate) const UNVERSIONED: &[&str] = &["libnvidia-nvvm70.so"];
 
 /// Returns the libraries to look up, in order.
 pub(super) fn libraries(options: DriverOptions, wsl: bool) -> Vec<&'static Pattern> {
