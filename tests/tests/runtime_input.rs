@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use nvc_testkit::cli;
@@ -228,6 +228,34 @@ fn the_config_is_that_of_cruns_option() {
     let words = ["run", "-b", "bundle", "-f", "other.json", "c"];
     world.passes_on(&world.path(""), &words);
     assert!(has_hook(&world.value()));
+}
+
+/// The low-level runtime reads the file again, and would find the old one or nothing.
+#[test]
+fn a_config_that_cannot_be_edited_is_refused() {
+    let world = World::with("legacy", "crun");
+    let wants = spec(&["NVIDIA_VISIBLE_DEVICES=0"]).to_string();
+    let refused = |config: &str, input: Stdio| {
+        let mut command = world.runtime();
+        let command = command.args(["run", "-b", "bundle", "-f", config, "c"]);
+        let output = command.current_dir(world.path("")).stdin(input).output();
+        let output = output.expect("cargo build -p nvc-runtime comes first");
+        assert!(!output.status.success(), "{config}: {output:?}");
+        assert!(output.stdout.is_empty(), "{config}: {output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let fifo = world.path("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo").success());
+    // Nobody writes to it: to open it would wait forever.
+    let said = refused("fifo", Stdio::null());
+    assert!(said.contains("it is not a regular file"), "{said}");
+    let said = refused("/dev/stdin", Stdio::piped());
+    assert!(said.contains("it is not a regular file"), "{said}");
+    world.write(&wants);
+    let file = fs::File::open(world.spec()).expect("a config.json");
+    let said = refused("/dev/stdin", file.into());
+    assert!(said.contains("it is the name of an open file"), "{said}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -16,9 +17,15 @@ pub const MAX_SIZE: u64 = 16 << 20;
 /// Reads a config.json.
 ///
 /// # Errors
-/// It cannot be opened or read, or is too long.
+/// It cannot be opened or read, is too long, or is no file: a pipe could be read only once, and the low-level runtime
+/// would find nothing in it.
 pub fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    // Before it is opened, which waits for the writer of a fifo.
+    let found = fs::metadata(file)?;
+    if !found.is_file() && !found.is_dir() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     let opened = File::open(file)?;
     let size = opened.metadata()?.len();
     bytes.reserve(usize::try_from(size.min(MAX_SIZE)).unwrap_or(0));
@@ -37,14 +44,21 @@ pub fn read(file: &Path) -> io::Result<Vec<u8>> {
 /// needs the file.
 ///
 /// # Errors
-/// The file cannot be written either way.
+/// The file cannot be written either way, or its name still leads to the old one.
 pub fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
+    let name = file;
     // A symlink stays: its target is replaced.
-    let file = fs::canonicalize(file)?;
+    let file = fs::canonicalize(name)?;
     match exchange(&file, text) {
         Err(error) if cannot_be_exchanged(&error) => overwrite(&file, text),
         done => done,
+    }?;
+    // The name of an open file, /dev/stdin: the low-level runtime would start the container without its GPUs.
+    let identity = |file: &Path| fs::metadata(file).map(|file| (file.dev(), file.ino()));
+    if identity(name)? != identity(&file)? {
+        return Err(io::Error::other("it is the name of an open file"));
     }
+    Ok(())
 }
 
 fn cannot_be_exchanged(error: &io::Error) -> bool {
@@ -84,7 +98,7 @@ fn overwrite(file: &Path, text: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
