@@ -91,6 +91,7 @@ impl nvc_mig_device {
             ci: numbers.ci,
             gi_caps_path: path(|device| &device.gi_caps_path)?,
             ci_caps_path: path(|device| &device.ci_caps_path)?,
+            graphics: None,
         })
     }
 }

@@ -101,6 +101,7 @@ fn gpu(index: u32, busid: String, migs: u32) -> Gpu {
         ci: 0,
         gi_caps_path: HostPath::new("gi"),
         ci_caps_path: HostPath::new("ci"),
+        graphics: None,
     };
     Gpu {
         index,

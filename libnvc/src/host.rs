@@ -279,6 +279,9 @@ pub struct MigDevice {
     pub gi_caps_path: HostPath,
     /// Directory of the compute instance's capability.
     pub ci_caps_path: HostPath,
+    /// True if its profile has the attribute `gfx`; None if NVML did not tell the profile.
+    #[serde(skip)]
+    pub graphics: Option<bool>,
 }
 
 /// One capability of a MIG device: the right to use a GPU instance or a compute instance.

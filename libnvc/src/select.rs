@@ -375,6 +375,7 @@ mod tests {
             ci: 0,
             gi_caps_path: HostPath::new(format!("gi{index}")),
             ci_caps_path: HostPath::new(format!("gi{index}/ci0")),
+            graphics: None,
         });
         Gpu {
             index,

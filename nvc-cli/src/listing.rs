@@ -241,6 +241,7 @@ mod tests {
                 ci: 0,
                 gi_caps_path: HostPath::new(&gi),
                 ci_caps_path: HostPath::new(format!("{gi}/ci0")),
+                graphics: None,
             }
         };
         let mut gpus = vec![gpu(0), gpu(1)];

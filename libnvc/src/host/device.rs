@@ -198,7 +198,20 @@ fn mig_device(gpu: &HostPath, report: &MigReport) -> Result<MigDevice> {
         ci,
         ci_caps_path: gi_caps_path.join(format!("ci{ci}")),
         gi_caps_path,
+        graphics: report.name.as_deref().and_then(has_graphics),
     })
+}
+
+/// Returns true if a MIG device's name ends with a profile for graphics, such as `MIG 1g.24gb+gfx`; None if it has none.
+/// Attributes follow the sizes: `+` adds some, separated by commas, `-` takes them away.
+fn has_graphics(name: &str) -> Option<bool> {
+    let (_, profile) = name.rsplit_once("MIG ")?;
+    let added = profile
+        .split('+')
+        .skip(1)
+        .filter_map(|part| part.split('-').next());
+    let mut attributes = added.flat_map(|part| part.split(','));
+    Some(attributes.any(|attribute| attribute.trim() == "gfx"))
 }
 
 /// Returns the brand's name in the requirement language and in reports, by NVML's number (`nvmlBrandType_t`).
@@ -365,6 +378,7 @@ mod tests {
             mig_enabled: true,
             coherent: Some(false),
             mig_devices: vec![MigReport {
+                name: None,
                 slot: 2,
                 uuid: "MIG-1d2e3f40-5a6b-57c8-9d0e-1f2a3b4c5d11".into(),
                 gi: 5,
@@ -487,6 +501,23 @@ mod tests {
         }
         let message = with("535", -1).unwrap_err().message();
         assert_eq!(message, "nvml error: malformed cuda version: \"-1\"");
+    }
+
+    #[test]
+    fn profiles_for_graphics_say_so() {
+        for (name, expected) in [
+            ("NVIDIA RTX PRO 6000 Blackwell MIG 1g.24gb+gfx", Some(true)),
+            ("NVIDIA RTX PRO 6000 Blackwell MIG 1g.24gb", Some(false)),
+            ("X MIG 1c.2g.48gb+me.all,gfx", Some(true)),
+            ("X MIG 4g.96gb+gfx-me", Some(true)),
+            ("X MIG 4g.96gb+me-gfx", Some(false)),
+            ("X MIG 1g.24gb-gfx", Some(false)),
+            ("X+gfx MIG 1g.24gb", Some(false)),
+            ("X+gfx", None),
+            ("", None),
+        ] {
+            assert_eq!(has_graphics(name), expected, "{name}");
+        }
     }
 
     #[test]

@@ -140,7 +140,15 @@ fn without_files(gpu: &Gpu) -> Gpu {
         drm_nodes: Vec::new(),
         drm_links: Vec::new(),
         proc_dir: None,
+        mig_devices: gpu.mig_devices.iter().map(without_profile).collect(),
         ..gpu.clone()
+    }
+}
+
+fn without_profile(mig: &MigDevice) -> MigDevice {
+    MigDevice {
+        graphics: None,
+        ..mig.clone()
     }
 }
 
@@ -237,6 +245,7 @@ fn gpu(text: &GpuText) -> Result<Gpu> {
         uuid: mig.uuid.clone(),
         gi: mig.gi,
         ci: mig.ci,
+        name: None,
     };
     let report = GpuReport {
         name: String::new(),

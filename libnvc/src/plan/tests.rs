@@ -254,6 +254,7 @@ fn mig(index: u32) -> MigDevice {
         ci: index,
         gi_caps_path: HostPath::new("gi1"),
         ci_caps_path: HostPath::new("ci"),
+        graphics: None,
     }
 }
 

@@ -125,21 +125,15 @@ struct Finder<'a> {
 impl Finder<'_> {
     fn gpu(&mut self, gpu: &Gpu) {
         let node = self.node(gpu);
-        let displays = if self.displays {
-            drm::displays(&gpu.busid, self.dev_root, self.drivers)
-        } else {
-            drm::Displays::default()
-        };
-        self.chosen.missing.extend(displays.missing);
-        self.chosen.gpus.push(Gpu {
+        let gpu = Gpu {
             node,
-            drm_nodes: displays.nodes,
-            drm_links: displays.links,
             ..gpu.clone()
-        });
+        };
+        let gpu = self.with_displays(gpu);
+        self.chosen.gpus.push(gpu);
     }
 
-    /// DRM nodes belong to the whole GPU.
+    /// DRM nodes belong to the whole GPU. A MIG device needs them if its profile is one for graphics.
     fn mig(&mut self, gpu: &Gpu, mig: &MigDevice) -> Result<()> {
         let node = self.node(gpu);
         let minors = match self.minors.take() {
@@ -150,15 +144,41 @@ impl Finder<'_> {
         let missing = &mut self.chosen.missing;
         let tree = (self.dev_root, self.drivers);
         let access = minors.access(gpu.minor, mig, tree, missing)?;
+        let mut parent = Gpu {
+            node,
+            ..gpu.clone()
+        };
+        match mig.graphics {
+            Some(true) => parent = self.with_displays(parent),
+            None if self.displays => {
+                let text = format!(
+                    "NVML does not tell the profile of MIG device {}:{}: it gets no nodes for graphics",
+                    gpu.index, mig.index
+                );
+                self.chosen.missing.push(text);
+            }
+            _ => {}
+        }
         self.chosen.grants.migs.push(MigGrant {
-            parent: Gpu {
-                node,
-                ..gpu.clone()
-            },
+            parent,
             device: mig.clone(),
             access,
         });
         Ok(())
+    }
+
+    /// Adds a GPU's DRM nodes, if they are wanted.
+    fn with_displays(&mut self, gpu: Gpu) -> Gpu {
+        if !self.displays {
+            return gpu;
+        }
+        let found = drm::displays(&gpu.busid, self.dev_root, self.drivers);
+        self.chosen.missing.extend(found.missing);
+        Gpu {
+            drm_nodes: found.nodes,
+            drm_links: found.links,
+            ..gpu
+        }
     }
 
     fn node(&mut self, gpu: &Gpu) -> Option<libnvc::host::DeviceNode> {

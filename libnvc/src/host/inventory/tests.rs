@@ -196,7 +196,7 @@ proptest! {
         let mut uuids = (0..).zip(uuids).map(|(index, uuid)| format!("{index}{uuid}"));
         let gpus: Vec<Gpu> = (0..).zip(minors).map(|(index, number)| {
             let mig = |(slot, (gi, ci)): (u32, &(u32, u32))| MigReport {
-                slot, uuid: uuids.next().unwrap_or_default(), gi: *gi, ci: *ci,
+                slot, uuid: uuids.next().unwrap_or_default(), gi: *gi, ci: *ci, name: None,
             };
             let mig_devices = (0..).zip(&migs).map(mig).collect();
             device::gpu(index, &GpuReport {

@@ -161,7 +161,15 @@ pub(super) fn mig(nvml: &Nvml, gpu: Device) -> Result<(bool, Vec<MigReport>), Fa
         let gi = nvml.gpu_instance(device).map_err(of_nvml)?;
         let ci = nvml.compute_instance(device).map_err(of_nvml)?;
         let uuid = nvml.uuid(device).map_err(of_nvml)?;
-        devices.push(MigReport { slot, uuid, gi, ci });
+        // Some drivers refuse it; it matters only for graphics.
+        let name = nvml.name(device).ok();
+        devices.push(MigReport {
+            slot,
+            uuid,
+            gi,
+            ci,
+            name,
+        });
     }
     Ok((true, devices))
 }

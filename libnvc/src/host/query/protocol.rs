@@ -119,6 +119,8 @@ pub(crate) struct MigReport {
     pub(crate) uuid: String,
     pub(crate) gi: u32,
     pub(crate) ci: u32,
+    /// Its name, which ends with its profile; None if NVML does not tell it.
+    pub(crate) name: Option<String>,
 }
 
 /// NVML's answers about one GPU.
@@ -244,6 +246,7 @@ mod tests {
                     uuid: format!("MIG-00000000-0000-5000-8000-{minor:06}{slot:06}"),
                     gi: slot + 7,
                     ci: 0,
+                    name: Some("NVIDIA A100-SXM4-40GB MIG 1g.5gb".into()),
                 })
                 .collect(),
         })

@@ -47,7 +47,7 @@ pub(super) fn denoted<'a>(
             None => return Vec::new(),
         }
     }
-    let exact = sorted.uuids(&named, access);
+    let exact = sorted.uuids(&named, access, address);
     exact.unwrap_or_else(|| vec![format!("nodes {:?}", sorted.all)])
 }
 
@@ -57,8 +57,10 @@ impl DeviceNumbers {
         &self,
         gpus: &[&Gpu],
         access: impl Fn(&Gpu, &MigDevice) -> Option<[u32; 2]>,
+        address: impl Fn(u64) -> Option<String>,
     ) -> Option<Vec<String>> {
-        let (mut uuids, mut whole) = (Vec::new(), Vec::new());
+        // The PCI addresses of GPUs whose displays belong to what is denoted.
+        let (mut uuids, mut shown) = (Vec::new(), Vec::new());
         let mut used = BTreeSet::new();
         for gpu in gpus {
             let before = uuids.len();
@@ -69,17 +71,20 @@ impl DeviceNumbers {
                 if minors.iter().all(|minor| self.capabilities.contains(minor)) {
                     uuids.push(mig.uuid.clone());
                     used.extend(minors);
+                    if mig.graphics == Some(true) {
+                        shown.push(drm::address(&gpu.busid));
+                    }
                 }
             }
             // The GPU of a MIG device is not the one that the nodes denote.
             if uuids.len() == before {
                 uuids.push(gpu.uuid.clone());
-                whole.push(drm::address(&gpu.busid));
+                shown.push(drm::address(&gpu.busid));
             }
         }
-        let is_of_whole = |minor: &u64| address(*minor).is_some_and(|found| whole.contains(&found));
+        let is_shown = |minor: &u64| address(*minor).is_some_and(|found| shown.contains(&found));
         let is_exact =
-            used == self.capabilities && !self.has_others && self.displays.iter().all(is_of_whole);
+            used == self.capabilities && !self.has_others && self.displays.iter().all(is_shown);
         is_exact.then_some(uuids)
     }
 }
@@ -135,4 +140,59 @@ fn address(minor: u64) -> Option<String> {
     let link = PathBuf::from(format!("/sys/dev/char/{DRM_MAJOR}:{minor}/device"));
     let target = std::fs::read_link(link).ok()?;
     Some(target.file_name()?.to_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use libnvc::HostPath;
+
+    use super::*;
+
+    /// A container with such a MIG device gets its GPU's displays; with another, they are more than the device.
+    #[test]
+    fn displays_belong_to_mig_devices_for_graphics() {
+        let mig = |index: u32, graphics| MigDevice {
+            index,
+            uuid: format!("MIG-{index}"),
+            gi: index,
+            ci: 0,
+            gi_caps_path: HostPath::new("gi"),
+            ci_caps_path: HostPath::new("ci"),
+            graphics,
+        };
+        let gpu = Gpu {
+            busid: "00000000:17:00.0".into(),
+            mig_devices: [Some(true), Some(false), None]
+                .into_iter()
+                .zip(0..)
+                .map(|(graphics, index)| mig(index, graphics))
+                .collect(),
+            ..Gpu::default()
+        };
+        let uuids = |migs: &[u32], place: &str| {
+            let sorted = DeviceNumbers {
+                gpus: [0].into(),
+                displays: [128].into(),
+                capabilities: migs.iter().flat_map(|mig| capabilities(*mig)).collect(),
+                ..DeviceNumbers::default()
+            };
+            let access = |_: &Gpu, mig: &MigDevice| Some([2 * mig.index, 2 * mig.index + 1]);
+            sorted.uuids(&[&gpu], access, |_| Some(place.to_owned()))
+        };
+        let given = |names: &[&str]| Some(names.iter().map(ToString::to_string).collect());
+        assert_eq!(uuids(&[0], "0000:17:00.0"), given(&["MIG-0"]));
+        assert_eq!(uuids(&[0, 1], "0000:17:00.0"), given(&["MIG-0", "MIG-1"]));
+        assert_eq!(uuids(&[], "0000:17:00.0"), given(&[""]));
+        for (migs, place) in [
+            (&[0][..], "0000:18:00.0"),
+            (&[1], "0000:17:00.0"),
+            (&[2], "0000:17:00.0"),
+        ] {
+            assert_eq!(uuids(migs, place), None, "{migs:?} {place}");
+        }
+    }
+
+    fn capabilities(mig: u32) -> [u64; 2] {
+        [2 * mig, 2 * mig + 1].map(u64::from)
+    }
 }

@@ -37,6 +37,7 @@ fn gpus() -> Vec<Gpu> {
             ci: 0,
             gi_caps_path: HostPath::new("gi"),
             ci_caps_path: HostPath::new("ci"),
+            graphics: None,
         })
         .to_vec();
     gpus
