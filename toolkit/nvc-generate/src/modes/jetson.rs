@@ -59,7 +59,17 @@ pub(super) fn with_driver(
         },
     };
     let entries = entries(options)?;
-    let found = csv::find(&tree, &entries, &choice, driver)?;
+    let mut found = csv::find(&tree, &entries, &choice, driver)?;
+    let is_empty = |draft: &Draft| draft.is_empty();
+    if found.warnings.is_empty() && found.devices.iter().any(|(_, draft)| is_empty(draft)) {
+        let what = if entries.is_empty() {
+            "anything"
+        } else {
+            "a node"
+        };
+        let text = format!("no list names {what} of this machine");
+        found.warnings.push(text);
+    }
     let named = |(chosen, draft)| named(&chosen, draft, options);
     let mut devices: Vec<DraftDevice> = found.devices.into_iter().flat_map(named).collect();
     if wanted == RequestedGpus::None {
