@@ -53,13 +53,16 @@ impl Image {
                 visible_on_line = environment.get(name).cloned();
             }
         }
-        let volumes = label(VOLUMES).unwrap_or_default();
+        let label_of_volumes = label(VOLUMES).unwrap_or_default();
+        let mut volumes: Vec<String> = Vec::new();
+        for name in label_of_volumes.split(' ').filter(|v| !v.is_empty()) {
+            // Docker refuses a second volume at the same place; derived images join labels.
+            if !volumes.iter().any(|known| known == name) {
+                volumes.push(name.to_owned());
+            }
+        }
         Self {
-            volumes: volumes
-                .split(' ')
-                .filter(|v| !v.is_empty())
-                .map(str::to_owned)
-                .collect(),
+            volumes,
             cuda: label(CUDA).unwrap_or_default(),
             environment,
             visible_on_line,
@@ -112,7 +115,7 @@ mod tests {
 
     #[test]
     fn labels() {
-        let labels = [(VOLUMES, " foo  bar\n"), (CUDA, "8.0.61 ")];
+        let labels = [(VOLUMES, " foo  bar foo\n"), (CUDA, "8.0.61 ")];
         let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned()));
         let configuration = Configuration {
             labels: Some(labels.into()),
