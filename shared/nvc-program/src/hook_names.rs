@@ -1,5 +1,6 @@
 //! Names the hooks of nvidia-cdi-hook: nvc-generate writes them into specifications, the program implements them.
 
+pub const APPLY_MEMORY_LIMITS: &str = "apply-cuda-memory-limits";
 pub const CHMOD: &str = "chmod";
 pub const CREATE_SONAME_SYMLINKS: &str = "create-soname-symlinks";
 pub const CREATE_SYMLINKS: &str = "create-symlinks";

@@ -18,18 +18,23 @@ use nix::unistd::chdir;
 use crate::arguments::GivenOptions;
 use crate::hooks::Hook;
 use crate::report::Report;
-use crate::state;
+use crate::state::{self, State};
 
-/// Opens the root of the container in the state on standard input.
-pub(crate) fn open(given: &GivenOptions, report: &mut Report) -> Result<OwnedFd> {
-    let state = match given.text("container-spec") {
+/// Reads the container's state, from standard input or from a file.
+pub(crate) fn state(given: &GivenOptions, report: &mut Report) -> Result<State> {
+    match given.text("container-spec") {
         Some(path) => {
             let text = state::read_file(path)?;
             report.silence_if_redirected(&text);
-            state::parse(&text)?
+            state::parse(&text)
         }
-        None => state::parse(report.state().as_ref().map_err(Clone::clone)?)?,
-    };
+        None => state::parse(report.state().as_ref().map_err(Clone::clone)?),
+    }
+}
+
+/// Opens the root of the container in the state.
+pub(crate) fn open(given: &GivenOptions, report: &mut Report) -> Result<OwnedFd> {
+    let state = state(given, report)?;
     // Runtimes start hooks with any umask; with 0 libnvc would make directories that every user of the container can
     // write to.
     umask(Mode::from_bits_truncate(0o022));

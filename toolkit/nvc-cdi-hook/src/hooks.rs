@@ -25,7 +25,7 @@ pub(crate) struct Hook {
     pub(crate) options: &'static [Opt],
     /// It may change on volumes what the container's owner may change there.
     pub(crate) uses_volumes: bool,
-    /// None for the hook that does nothing.
+    /// None for hooks that change nothing.
     pub(crate) intents: Option<Intents>,
 }
 
@@ -147,6 +147,16 @@ const HOOKS: &[Hook] = &[
         options: merged::OPTIONS,
         uses_volumes: true,
         intents: Some(merged::intents),
+    },
+    Hook {
+        name: hook_names::APPLY_MEMORY_LIMITS,
+        about: "Fail if the container asks for limits of GPU memory, which are not supported yet",
+        options: &[
+            text("driver-root", "DIR", "Root of the driver"),
+            list("gpu-id", "UUID", "A GPU of the container"),
+        ],
+        uses_volumes: false,
+        intents: None,
     },
     Hook {
         name: "noop",

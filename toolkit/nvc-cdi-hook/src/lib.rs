@@ -18,6 +18,7 @@ mod hooks;
 
 // the container
 mod container;
+mod memory_limits;
 mod root;
 mod state;
 
@@ -28,6 +29,7 @@ use std::ffi::OsString;
 
 use arguments::Words;
 use libnvc::Result;
+use nvc_program::hook_names;
 use report::Report;
 pub use report::Verbosity;
 
@@ -73,6 +75,9 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     }
     if given.flag("quiet") {
         report.quiet();
+    }
+    if hook.name == hook_names::APPLY_MEMORY_LIMITS {
+        return memory_limits::check(&container::state(&given, report)?, report);
     }
     let Some(intents) = hook.intents else {
         return Ok(());

@@ -88,6 +88,12 @@ pub(crate) fn parse(text: &[u8]) -> Result<State> {
 }
 
 impl State {
+    /// Reads config.json.
+    pub(crate) fn config(&self) -> Result<Vec<u8>> {
+        let path = self.bundle.join("config.json");
+        read_file(&path.to_string_lossy())
+    }
+
     /// Opens the root: the state's own, else config.json's, else the working directory.
     pub(crate) fn open_root(&self) -> Result<OwnedFd> {
         if let Some(root) = &self.root {
