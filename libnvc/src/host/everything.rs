@@ -33,6 +33,8 @@ pub struct FileSearch {
     pub programs: Vec<HostPath>,
     /// Include libraries that images usually contain.
     pub explicit: bool,
+    /// Names of other libraries to include if they exist.
+    pub further: Vec<&'static str>,
     /// Omit the daemons' sockets.
     pub no_sockets: bool,
 }
@@ -58,7 +60,7 @@ pub fn find(root: &DriverRoot, version: Option<&str>, wanted: &FileSearch) -> Re
     };
     all.find_directories()?;
     let (graphics, graphics_links) = all.graphics(wanted);
-    let mut files = all.libraries(wanted.explicit);
+    let mut files = all.libraries(wanted);
     files.extend(others::programs(&mut all.search, &wanted.programs));
     files.extend(others::firmware(&mut all.search, &version));
     if !wanted.no_sockets {
@@ -170,7 +172,7 @@ impl Everything<'_> {
     }
 
     /// Returns every library of the version, with the links that lead to it.
-    fn libraries(&mut self, explicit: bool) -> Vec<DriverFile> {
+    fn libraries(&mut self, wanted: &FileSearch) -> Vec<DriverFile> {
         let version = self.version;
         let mut paths: Vec<HostPath> = Vec::new();
         let directories = self.directories.clone();
@@ -187,7 +189,8 @@ impl Everything<'_> {
         for stem in catalogue::UNVERSIONED {
             paths.extend(self.search.locate(|name| has_version(name, stem)));
         }
-        for library in catalogue::EXPLICIT.iter().filter(|_| explicit) {
+        let explicit = catalogue::EXPLICIT.iter().filter(|_| wanted.explicit);
+        for library in explicit.chain(&wanted.further) {
             paths.extend(
                 self.search
                     .locate(|name| name == *library)

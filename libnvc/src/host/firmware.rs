@@ -57,12 +57,17 @@ fn is_file(root: &DriverRoot, path: &HostPath) -> bool {
     false
 }
 
+/// Returns true for the names of firmware that containers get: of the GSP, and microcode (since R615).
+pub(super) fn is_firmware(name: &[u8]) -> bool {
+    (name.starts_with(b"gsp") || name.starts_with(b"ucodes")) && name.ends_with(b".bin")
+}
+
 fn names(root: &DriverRoot, directory: &HostPath) -> Result<Vec<Vec<u8>>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::from_fd(OwnedFd::from(root.open_file(directory)?))?.iter() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if name.starts_with(b"gsp") && name.ends_with(b".bin") {
+        if is_firmware(name) {
             names.push(name.to_vec());
         }
     }
@@ -81,7 +86,14 @@ mod tests {
         let firmware = dir.path().join("usr/lib/firmware/nvidia/550.1");
         std::fs::create_dir_all(&firmware).unwrap();
         std::os::unix::fs::symlink("usr/lib", dir.path().join("lib")).unwrap();
-        for name in ["gsp_tu10x.bin", "gsp_ga10x.bin", "other.bin", "gsp.txt"] {
+        for name in [
+            "ucodes_x.bin",
+            "ucodes.txt",
+            "gsp_tu10x.bin",
+            "gsp_ga10x.bin",
+            "other.bin",
+            "gsp.txt",
+        ] {
             std::fs::write(firmware.join(name), "").unwrap();
         }
         std::fs::create_dir(firmware.join("gsp_directory.bin")).unwrap();
@@ -92,7 +104,8 @@ mod tests {
             let path = HostPath::new(format!("/lib/firmware/nvidia/550.1/{name}"));
             DriverFile::new(path, FileClass::Firmware)
         };
-        assert_eq!(found, [file("gsp_ga10x.bin"), file("gsp_tu10x.bin")]);
+        let expected = ["gsp_ga10x.bin", "gsp_tu10x.bin", "ucodes_x.bin"];
+        assert_eq!(found, expected.map(file));
         assert!(find(&root, "535.9").is_empty());
         assert!(find(&root, "550.1/gsp.txt").is_empty());
     }

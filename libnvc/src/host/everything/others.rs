@@ -8,6 +8,7 @@ use nix::sys::stat::SFlag;
 
 use super::search::Search;
 use crate::capability::Capability;
+use crate::host::firmware::is_firmware;
 use crate::host::{DriverFile, FileClass, catalogue};
 use crate::path::{ContainerPath, HostPath};
 use crate::{inroot, read_file};
@@ -92,7 +93,7 @@ pub(super) fn firmware(search: &mut Search<'_>, version: &str) -> Vec<DriverFile
     for directory in directories.into_iter().flatten() {
         let directory = directory.join("nvidia").join(version);
         let names = search.names(&directory).iter();
-        let firmware = names.filter(|name| name.starts_with("gsp") && name.ends_with(".bin"));
+        let firmware = names.filter(|name| is_firmware(name.as_bytes()));
         // Not resolved: the kernel opens it by this name, even if /lib is a link.
         found.extend(
             firmware.map(|name| DriverFile::new(directory.join(name), FileClass::Firmware)),

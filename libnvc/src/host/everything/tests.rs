@@ -249,3 +249,26 @@ fn the_cache_gives_libraries_of_this_width() {
     );
     assert!(info.graphics_links.is_empty(), "{info:?}");
 }
+
+#[test]
+fn other_libraries_are_found_by_name() {
+    let tree = Tree(tempfile::tempdir().unwrap());
+    let at = |name: &str| format!("{LIB}/{name}");
+    tree.file(&at("libcuda.so.535.1"), "");
+    tree.file(&at("libibmad.so.5.3.2"), "");
+    tree.link("libibmad.so.5.3.2", &at("libibmad.so.5"));
+    let root = DriverRoot::open(tree.0.path()).unwrap();
+    let wanted = FileSearch {
+        further: vec!["libibumad.so.3", "libibmad.so.5"],
+        ..FileSearch::default()
+    };
+    let found = find(&root, Some("535.1"), &wanted).unwrap();
+    let libraries = lines(found.of_class(FileClass::Library));
+    assert_eq!(
+        libraries,
+        [
+            "/usr/lib64/libcuda.so.535.1 libcuda.so->libcuda.so.1",
+            "/usr/lib64/libibmad.so.5.3.2"
+        ]
+    );
+}
