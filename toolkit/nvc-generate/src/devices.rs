@@ -190,7 +190,7 @@ impl Finder<'_> {
 }
 
 /// Adds the hook for old versions of crun, which created directories that only root could enter.
-fn permissions(options: &Options, draft: &mut Draft) {
+pub(crate) fn permissions(options: &Options, draft: &mut Draft) {
     let mut directories = Vec::new();
     for node in &draft.edits.device_nodes {
         let directory = Path::new(&node.path)

@@ -8,8 +8,11 @@ use libnvc::request::{Capabilities, Placement, Policy, Request};
 use libnvc::{Error, HostPath, Result};
 use nvc_policy::session;
 
-use super::Options;
+use super::{Mode, Options};
 use crate::nodes::Nodes;
+
+/// The libraries of NVIDIA's switch and device management, which only managers use.
+const NVSDM: [&str; 3] = ["libnvsdm.so.1", "libibumad.so.3", "libibmad.so.5"];
 
 /// Returns the device nodes of the options' tree.
 pub(super) fn nodes(options: &Options) -> Nodes {
@@ -60,6 +63,11 @@ pub(super) fn search(options: &Options) -> everything::FileSearch {
         data: listed(&options.data_dirs),
         programs: listed(&options.path),
         explicit: options.flags.explicit_driver_libraries,
+        further: if options.mode == Mode::Management {
+            NVSDM.to_vec()
+        } else {
+            Vec::new()
+        },
         no_sockets: options.flags.no_ipc,
     }
 }

@@ -14,11 +14,12 @@ use libnvc::{ContainerPath, Error, ErrorKind, Result};
 use nvc_cdi::Edits;
 use nvc_policy::image::features::Feature;
 use nvc_policy::platform;
+use nvc_program::hook_names;
 
 use crate::content::Content;
 use crate::draft::{Draft, DraftDevice};
 use crate::driver::{self, nodes};
-use crate::{Files, Mode, Options, csv, gated, render};
+use crate::{Files, Mode, Options, csv, devices, gated, render};
 
 use nvml::Answered;
 
@@ -109,8 +110,10 @@ fn management(options: &Options) -> Result<Content> {
         session.driver_version()
     });
     let found = driver::files(options, version.ok().as_deref())?;
+    let mut all = Draft::from(edits);
+    devices::permissions(options, &mut all);
     Ok(Content {
-        devices: vec![DraftDevice::new("all", edits)],
+        devices: vec![DraftDevice::new("all", all)],
         common: for_managers(found, options),
         warnings,
         ..Content::default()
@@ -118,13 +121,21 @@ fn management(options: &Options) -> Result<Content> {
 }
 
 /// Returns the driver's edits for management containers: without graphics, but with permission to create nodes and see
-/// all GPUs.
+/// all GPUs; a hook that forbids nodes only on request.
 fn for_managers(mut driver: DriverInfo, options: &Options) -> Draft {
     driver.graphics.clear();
     driver.graphics_links.clear();
+    driver
+        .files
+        .retain(|file| file.path.file_name() != "nvidia-xconfig");
     let mut intents = plan::of_driver(&driver, &driver::request());
     intents.retain(|intent| !matches!(intent.what, What::DriverProc(_) | What::EglProfile(_)));
-    render::draft(&intents, options)
+    let mut draft = render::draft(&intents, options);
+    let unmodified = hook_names::DISABLE_NODE_MODIFICATION;
+    if options.hooks.enabled.contains(unmodified) {
+        draft.add_hook(unmodified, []);
+    }
+    draft
 }
 
 fn feature(options: &Options, feature: Feature) -> Result<Content> {
@@ -164,4 +175,38 @@ fn wsl(options: &Options, mut request: Request) -> Result<Content> {
         common: render::draft(&intents, options),
         ..Content::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use libnvc::HostPath;
+    use libnvc::host::{DriverFile, FileClass};
+
+    use super::*;
+    use crate::tests::options;
+
+    #[test]
+    fn managers_get_hooks_on_request_and_no_tool_for_displays() {
+        let program = |name: &str| {
+            let path = HostPath::new("/usr/bin").join(name);
+            DriverFile::new(path, FileClass::Program)
+        };
+        let driver = DriverInfo {
+            files: vec![program("nvidia-smi"), program("nvidia-xconfig")],
+            ..DriverInfo::default()
+        };
+        let mut options = options(false);
+        let is_hook = |draft: &Draft| {
+            let mut hooks = draft.hooks.iter();
+            hooks.any(|hook| hook.name == hook_names::DISABLE_NODE_MODIFICATION)
+        };
+        let draft = for_managers(driver.clone(), &options);
+        let mounts = draft.edits.mounts.iter();
+        let mounts: Vec<&str> = mounts.map(|mount| mount.container_path.as_str()).collect();
+        assert_eq!(mounts, ["/usr/bin/nvidia-smi"]);
+        assert!(!is_hook(&draft));
+        let name = hook_names::DISABLE_NODE_MODIFICATION.to_owned();
+        options.hooks.enabled.insert(name);
+        assert!(is_hook(&for_managers(driver, &options)));
+    }
 }

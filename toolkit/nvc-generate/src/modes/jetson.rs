@@ -1,5 +1,6 @@
 //! Collects the GPUs of a Jetson from the file lists of its operating system, and a discrete one from the driver.
 
+use std::io::ErrorKind as ErrorKindOfIo;
 use std::path::{Path, PathBuf};
 
 use libnvc::host::catalogue;
@@ -58,17 +59,17 @@ pub(super) fn with_driver(
             Vec::new()
         },
     };
-    let entries = entries(options)?;
-    let mut found = csv::find(&tree, &entries, &choice, driver)?;
+    let (entries, mut warnings) = entries(options)?;
+    let found = csv::find(&tree, &entries, &choice, driver)?;
+    warnings.extend(found.warnings);
     let is_empty = |draft: &Draft| draft.is_empty();
-    if found.warnings.is_empty() && found.devices.iter().any(|(_, draft)| is_empty(draft)) {
+    if warnings.is_empty() && found.devices.iter().any(|(_, draft)| is_empty(draft)) {
         let what = if entries.is_empty() {
             "anything"
         } else {
             "a node"
         };
-        let text = format!("no list names {what} of this machine");
-        found.warnings.push(text);
+        warnings.push(format!("no list names {what} of this machine"));
     }
     let named = |(chosen, draft)| named(&chosen, draft, options);
     let mut devices: Vec<DraftDevice> = found.devices.into_iter().flat_map(named).collect();
@@ -78,7 +79,7 @@ pub(super) fn with_driver(
     Ok(Content {
         devices,
         common: common(found.common, options),
-        warnings: found.warnings,
+        warnings,
         ..Content::default()
     })
 }
@@ -93,11 +94,20 @@ fn common(mut common: Draft, options: &Options) -> Draft {
         common.hooks.insert(0, hook);
     }
     common.hooks.retain(|hook| is_enabled(hook.name, options));
+    for hook in &mut common.hooks {
+        if hook.name == hook_names::UPDATE_LDCACHE {
+            let ldconfig = repeated("--ldconfig-path", options.ldconfig.clone());
+            hook.arguments.splice(0..0, ldconfig);
+        }
+    }
     common
 }
 
-/// Reads the lists, without the links to ignore.
-fn entries(options: &Options) -> Result<Vec<csv::Entry>> {
+/// Reads the lists, without the links to ignore; warns about those that do not exist.
+///
+/// # Errors
+/// One cannot be read, or none of those that were named exists.
+fn entries(options: &Options) -> Result<(Vec<csv::Entry>, Vec<String>)> {
     let files: Vec<PathBuf> = match options.csv_files.as_slice() {
         [] => NAMES
             .iter()
@@ -106,18 +116,28 @@ fn entries(options: &Options) -> Result<Vec<csv::Entry>> {
             .collect(),
         given => given.to_vec(),
     };
-    let mut entries = Vec::new();
-    for file in files {
-        let read = list::read(&file).map_err(|error| {
+    let (mut entries, mut missing) = (Vec::new(), Vec::new());
+    for file in &files {
+        let failed = |error: std::io::Error| {
             let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-            Error::file("open failed", &file, errno)
-        })?;
-        entries.extend(read);
+            Error::file("open failed", file, errno)
+        };
+        match list::read(file) {
+            Ok(read) => entries.extend(read),
+            Err(error) if error.kind() == ErrorKindOfIo::NotFound => missing.push(failed(error)),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    if missing.len() == files.len()
+        && let Some(error) = missing.pop()
+    {
+        return Err(error);
     }
     entries.retain(|entry| {
         !(entry.kind == csv::Kind::Link && is_ignored(&options.csv_ignore, &entry.path))
     });
-    Ok(entries)
+    let warnings = missing.iter().map(Error::message);
+    Ok((entries, warnings.collect()))
 }
 
 /// Returns true unless the options disable a hook.
@@ -159,14 +179,19 @@ fn usual_links(mounts: &[Mount]) -> Vec<String> {
     mounts.iter().filter_map(links).flatten().collect()
 }
 
-/// Returns true if a link matches a pattern: `**/X` compares the file name, any other pattern the whole path.
+/// Returns true if a link matches a pattern: `**/X` compares the file name, any other pattern the whole path, of which
+/// a wildcard matches no slash.
 fn is_ignored(patterns: &[String], path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     patterns
         .iter()
         .any(|pattern| match pattern.strip_prefix("**/") {
             Some(pattern) => nvc_hostfile::programs::matches(pattern, name),
-            None => nvc_hostfile::programs::matches(pattern, path),
+            None => {
+                let mut parts = pattern.split('/').zip(path.split('/'));
+                pattern.split('/').count() == path.split('/').count()
+                    && parts.all(|(part, name)| nvc_hostfile::programs::matches(part, name))
+            }
         })
 }
 
@@ -221,6 +246,7 @@ mod tests {
         ] {
             assert_eq!(content(files, &[]).unwrap().0, expected, "{files:?}");
         }
+        assert_eq!(content(&["c.csv", "a.csv"], &[]).unwrap().0, [a]);
         let missing = content(&["c.csv"], &[]).unwrap_err().message();
         assert!(missing.starts_with("open failed: "), "{missing}");
     }
@@ -234,11 +260,29 @@ mod tests {
             (&["**/liba.so"], &[b]),
             (&["/usr/lib/tegra/libb.so"], &[a]),
             (&["**/lib?.so"], &[]),
+            (&["/usr/*/tegra/lib[a].so"], &[b]),
+            (
+                &["/usr/lib/*.so", "/usr/*", "*", "/usr/**/liba.so/x"],
+                &[a, b],
+            ),
             (&["liba.so", "**/liba", "**/liba.so.1"], &[a, b]),
         ] {
             let (mounts, links) = content(&["a.csv", "b.csv"], ignored).unwrap();
             assert_eq!(links, expected, "{ignored:?}");
             assert_eq!(mounts.len(), 2, "{ignored:?}");
         }
+    }
+
+    #[test]
+    fn the_given_ldconfig_is_used() {
+        let mut draft = Draft::default();
+        draft.add_hook(hook_names::UPDATE_LDCACHE, repeated("--folder", ["/l"]));
+        let options = Options {
+            ldconfig: Some("/x".into()),
+            ..options(false)
+        };
+        let hooks = common(draft, &options).hooks;
+        let words = ["--ldconfig-path", "/x", "--folder", "/l"];
+        assert_eq!(hooks[0].arguments, words);
     }
 }
