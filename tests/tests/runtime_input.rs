@@ -147,6 +147,26 @@ fn has_hook(value: &Value) -> bool {
 }
 
 #[test]
+fn mig_devices_are_managed_in_privileged_containers_only() {
+    let world = World::new("jit-cdi");
+    for (value, expected) in [
+        (
+            "all",
+            "cannot set NVIDIA_MIG_CONFIG_DEVICES or NVIDIA_MIG_MONITOR_DEVICES in a non-privileged container",
+        ),
+        (
+            "0",
+            "invalid NVIDIA_MIG_CONFIG_DEVICES \"0\": only \"all\" is supported",
+        ),
+    ] {
+        let value = format!("NVIDIA_MIG_CONFIG_DEVICES={value}");
+        world.write(spec(&["NVIDIA_VISIBLE_DEVICES=all", &value]).to_string());
+        let text = world.is_refused().replace("\\\"", "\"");
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
 fn containers_without_gpus_do_not_notice_us() {
     for mode in ["auto", "legacy", "cdi", "jit-cdi", "csv"] {
         let world = World::new(mode);

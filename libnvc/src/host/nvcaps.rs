@@ -178,6 +178,14 @@ fn collect(
 #[derive(Clone, Debug, Default)]
 pub struct MigMinors(HashMap<String, u32>);
 
+impl From<&str> for MigMinors {
+    /// Takes the table's text.
+    fn from(text: &str) -> Self {
+        let pairs = mig_minors(text).map(|(name, minor)| (name.to_owned(), minor));
+        Self(pairs.collect())
+    }
+}
+
 impl MigMinors {
     /// Reads the table.
     ///
@@ -188,13 +196,12 @@ impl MigMinors {
             Error::file("open failed", MIG_MINORS, errno)
                 .hint("MIG devices need the driver's capability devices")
         })?;
-        Ok(Self::of(&String::from_utf8_lossy(&text)))
+        Ok(Self::from(&*String::from_utf8_lossy(&text)))
     }
 
-    /// Takes the table's text.
-    pub fn of(text: &str) -> Self {
-        let pairs = mig_minors(text).map(|(name, minor)| (name.to_owned(), minor));
-        Self(pairs.collect())
+    /// Returns the minor number of a capability, such as `config`.
+    pub fn number(&self, name: &str) -> Option<u32> {
+        self.0.get(name).copied()
     }
 
     /// Returns the minor numbers of the nodes that give access to a MIG device; None if the table does not list them.

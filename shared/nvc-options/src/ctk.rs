@@ -222,7 +222,7 @@ const GENERATE: &[Opt] = &[
     opt(
         "mode",
         Text("MODE"),
-        "auto, csv, gdrcopy, gds, imex, management, mofed, nvml, nvswitch or wsl",
+        "auto, csv, gdrcopy, gds, imex, management, mig-caps, mofed, nvml, nvswitch or wsl",
     )
     .aliases(&["discovery-mode"])
     .env(&["NVIDIA_CTK_CDI_GENERATE_MODE"])

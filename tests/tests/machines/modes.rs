@@ -10,7 +10,7 @@ use super::world::{BIN, Done, World};
 pub(crate) fn all(world: &World) -> Vec<Section> {
     world.configure("auto", "nvidia-container-cli");
     let mut sections = vec![list(world), configure(world)];
-    for mode in ["auto", "nvml", "csv", "management", "wsl"] {
+    for mode in ["auto", "nvml", "csv", "management", "mig-caps", "wsl"] {
         sections.push(generate(world, mode));
     }
     // The specification of mode auto is what mode cdi reads.
@@ -70,6 +70,7 @@ fn generating<'a>(world: &'a World, mode: &str, more: &[&'a str]) -> Vec<&'a str
         "nvml" => "--mode=nvml",
         "csv" => "--mode=csv",
         "management" => "--mode=management",
+        "mig-caps" => "--mode=mig-caps",
         _ => "--mode=wsl",
     };
     let mut words = vec!["nvidia-ctk", "cdi", "generate", mode, "--format=json"];

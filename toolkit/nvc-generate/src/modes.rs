@@ -2,15 +2,16 @@
 
 mod imex;
 mod jetson;
+mod mig_caps;
 pub(crate) mod nvml;
+mod wsl;
 
 use std::path::Path;
 
-use libnvc::host::{DriverInfo, everything};
-use libnvc::options::CudaCompatMode;
-use libnvc::plan::{self, Intent, Link, Place, What};
+use libnvc::host::DriverInfo;
+use libnvc::plan::{self, What};
 use libnvc::request::Request;
-use libnvc::{ContainerPath, Error, ErrorKind, Result};
+use libnvc::{Error, ErrorKind, Result};
 use nvc_cdi::Edits;
 use nvc_policy::image::features::Feature;
 use nvc_policy::platform;
@@ -64,17 +65,18 @@ fn of_mode(options: &Options, request: Request) -> Result<Content> {
         Mode::Gds => feature(options, Feature::Gds),
         Mode::Imex => imex::find(options),
         Mode::Management => management(options),
+        Mode::MigCaps => mig_caps::find(options, &request),
         Mode::Mofed => feature(options, Feature::Mofed),
         Mode::Nvml => nvml::find(options, request),
         Mode::Nvswitch => feature(options, Feature::Nvswitch),
-        Mode::Wsl => wsl(options, request),
+        Mode::Wsl => wsl::find(options, request),
     }
 }
 
 fn auto(options: &Options, request: Request) -> Result<Found> {
     let found = |content| Ok(Found::Content(Box::new(content)));
     if Path::new("/dev/dxg").exists() {
-        return found(wsl(options, request)?);
+        return found(wsl::find(options, request)?);
     }
     let root = &options.driver_root;
     if options.library_search.is_empty() && platform::is_jetson_without_nvml(root) {
@@ -143,36 +145,6 @@ fn feature(options: &Options, feature: Feature) -> Result<Content> {
     Ok(Content {
         devices: vec![DraftDevice::new("all", edits)],
         warnings,
-        ..Content::default()
-    })
-}
-
-fn wsl(options: &Options, mut request: Request) -> Result<Content> {
-    let session = driver::session(options)?;
-    let missing = || {
-        Error::new(
-            ErrorKind::NotFound,
-            "no Windows driver: this is not a WSL2 machine",
-        )
-    };
-    let wsl = session.wsl().ok_or_else(missing)?;
-    let driver = everything::of_store(session.root(), wsl);
-    let mut edits = Edits::default();
-    nodes(options).add("/dev/dxg", &mut edits)?;
-    // The driver store has no version to compare with.
-    request.policy.cuda_compat = CudaCompatMode::Disabled;
-    let mut intents = plan::of_driver(&driver, &request);
-    let program = wsl.store.join("nvidia-smi");
-    if driver.files.iter().any(|file| file.path == program) {
-        intents.push(Intent::best_effort(What::Link(Link {
-            at: Place::At(ContainerPath::new("/usr/bin/nvidia-smi")),
-            target: program.as_path().to_owned(),
-            replaces: false,
-        })));
-    }
-    Ok(Content {
-        devices: vec![DraftDevice::new("all", edits)],
-        common: render::draft(&intents, options),
         ..Content::default()
     })
 }

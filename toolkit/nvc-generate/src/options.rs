@@ -22,6 +22,8 @@ pub enum Mode {
     Imex,
     /// All of the driver's devices, for management.
     Management,
+    /// The rights to configure and monitor MIG devices.
+    MigCaps,
     /// InfiniBand.
     Mofed,
     /// GPUs and MIG devices.
@@ -42,6 +44,7 @@ impl Mode {
             "gds" => Self::Gds,
             "imex" => Self::Imex,
             "management" => Self::Management,
+            "mig-caps" => Self::MigCaps,
             "mofed" => Self::Mofed,
             "nvml" => Self::Nvml,
             "nvswitch" => Self::Nvswitch,

@@ -13,6 +13,7 @@ pub mod environment;
 pub mod features;
 mod kinds;
 mod legacy;
+pub mod mig_management;
 mod mounts;
 pub mod names;
 mod narrow;
@@ -216,6 +217,8 @@ pub enum Error {
     },
     /// The variable requests MIG management, but the container is not privileged.
     Unprivileged(&'static str),
+    /// A container of mode jit-cdi may not manage MIG devices; the whole text.
+    MigManagement(String),
     /// Unsupported capabilities were requested.
     Capabilities {
         requested: String,
@@ -288,6 +291,7 @@ impl fmt::Display for Error {
                 let name = name.strip_prefix("NVIDIA_").unwrap_or(name);
                 write!(out, "cannot set {name} in non privileged container")
             }
+            Self::MigManagement(text) => out.write_str(text),
             Self::Capabilities { requested, allowed } => write!(
                 out,
                 "unsupported capabilities found in '{requested}' (allowed '{allowed}')"

@@ -62,7 +62,7 @@ fn machine(specifications: &[Value], kind: Option<&str>) -> ThisMachine {
         kind: kind.map(str::to_owned),
         devices: OnceCell::from(Ok(info)),
         registry: OnceCell::from(registry),
-        minors: OnceCell::from(Some(MigMinors::of(minors))),
+        minors: OnceCell::from(Some(MigMinors::from(minors))),
     }
 }
 

@@ -6,13 +6,13 @@
 use libnvc::request::{self, Capabilities, DeviceRequest, Request};
 use libnvc::require::{self, Requirement};
 use libnvc::survey::Host;
-use libnvc::{Error, Phase};
+use libnvc::{Error, ErrorKind, Phase};
 use nvc_generate::csv::Driver;
 use nvc_generate::{
     AutomaticEdits, Channels, ContainerEdits, Draft, HookProgram, Mode, Options, VOID,
     for_container, for_container_unless_jetson, merge,
 };
-use nvc_policy::image::{Policy, capabilities, devices, requirements};
+use nvc_policy::image::{Policy, capabilities, devices, mig_management, requirements};
 use nvc_policy::mode::Setting;
 
 use crate::error::{Result, refused};
@@ -26,6 +26,7 @@ const REQUIREMENTS: &str = "nvidia-container-runtime.modes.jit-cdi.requirements"
 /// Adds GPUs, and the other devices that the container requests. Adds nothing and returns the driver if the mode is
 /// automatic and the GPUs are a Jetson's.
 pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
+    let managed = mig_management::requested(job.request.container, ids).map_err(refused)?;
     let ids = nvc_generate::ids(ids)?;
     let demanded = Requirements::of(job)?;
     let request = Request {
@@ -78,6 +79,7 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
         warn(job, &found);
         given.push(found.edits);
     }
+    given.extend(mig_rights(job, &managed)?);
     let program = hook_program::of(job.config);
     // A foreign program would take the merged hook for an unknown one, exit 0 and do nothing.
     if hook_program::is_ours(&program) {
@@ -91,6 +93,32 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
         .map(|()| None)
 }
 
+/// Returns the edits for the rights to manage MIG devices; None, with a warning, on a machine without MIG.
+fn mig_rights(job: &mut Job<'_>, managed: &[&str]) -> Result<Option<Draft>> {
+    if managed.is_empty() {
+        return Ok(None);
+    }
+    let request = Request {
+        devices: DeviceRequest {
+            ids: managed.iter().map(ToString::to_string).collect(),
+            ..DeviceRequest::default()
+        },
+        ..Request::default()
+    };
+    let options = options(Mode::MigCaps, job.config);
+    match for_container(&options, &request) {
+        Ok(found) => {
+            warn(job, &found);
+            Ok(Some(found.edits))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            job.warn(&error.message());
+            Ok(None)
+        }
+        Err(error) => Err(not_found(&error, Mode::MigCaps)),
+    }
+}
+
 /// Logs warnings.
 fn warn(job: &mut Job<'_>, found: &ContainerEdits) {
     for warning in &found.warnings {
@@ -102,6 +130,7 @@ fn warn(job: &mut Job<'_>, found: &ContainerEdits) {
 fn not_found(error: &Error, mode: Mode) -> Error {
     let name = match mode {
         Mode::Imex => "imex",
+        Mode::MigCaps => "mig-caps",
         _ => "auto",
     };
     error.clone().context(match error.phase() {
