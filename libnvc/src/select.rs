@@ -149,7 +149,7 @@ pub fn select_devices<'a, S: AsRef<str>>(
             Error::fault(ErrorKind::NotFound, item, "unknown device")
                 .hint(available_devices(gpus, lost))
         };
-        // A name may end in garbage, but not in further names: nobody would get those.
+        // A name may end in garbage, but not in further names: they would be ignored.
         if item.contains(',') {
             return Err(unknown());
         }

@@ -453,7 +453,7 @@ fn a_gpu_needs_a_mount_namespace() {
                 "{mode}: {text}"
             );
             assert_eq!(world.value(), value, "{mode}");
-            // Without a GPU it is nobody's concern.
+            // Without a GPU request it does not matter.
             value["process"]["env"] = json!([]);
             world.write(value.to_string());
             world.is_executed();
@@ -480,7 +480,7 @@ fn the_runtimes_log_is_not_given_a_directory() {
     assert!(debug.exists());
 }
 
-/// The image's environment must not decide in place of a mount that nobody understands.
+/// The image's environment must not decide in place of a mount with an unknown name.
 #[test]
 fn mounts_with_bad_names_are_refused() {
     for mode in ["auto", "legacy", "cdi", "jit-cdi", "csv"] {

@@ -27,7 +27,7 @@ look_at_machine() {
   version=$(awk '/^NVRM version/ { for (i = 1; i <= NF; i++) if ($i ~ /^[0-9]+\.[0-9.]+$/) { print $i; exit } }' \
     /proc/driver/nvidia/version 2>/dev/null)
   smi=$(PATH=$machine_path; command -v nvidia-smi)
-  # Right after boot the driver may know GPUs whose nodes nobody has created yet. WSL and integrated GPUs have others.
+  # Right after boot the driver may know GPUs whose nodes do not exist yet. WSL and integrated GPUs have others.
   gpus=$(find /proc/driver/nvidia/gpus -mindepth 1 -maxdepth 1 2>/dev/null | grep -c :)
   [ "$gpus" != 0 ] || gpus=$(list_nodes | grep -c ':/dev/nvidia[0-9]*$')
   [ "$gpus" != 0 ] || gpus=$(list_nodes | grep -c -e ':/dev/dxg$' -e ':/dev/nvhost-gpu$' -e ':/dev/nvmap$')

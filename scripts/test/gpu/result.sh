@@ -66,7 +66,7 @@ learn_to_hide() {
   done
 }
 
-# Replaces these words. A UUID that nobody has seen before becomes a row of f.
+# Replaces these words. A new UUID becomes a row of f.
 hide() {
   [ -e "$work/hidden" ] || : > "$work/hidden"
   awk -v hidden="$work/hidden" '

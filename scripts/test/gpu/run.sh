@@ -62,7 +62,7 @@ if [ $stage = first ]; then
     busybox=$here/$busybox
   fi
   export here report work busybox
-  # As root in a mount namespace of our own, whose mounts nobody else sees and which vanish with us.
+  # As root in a mount namespace of our own, whose mounts are invisible outside and end with it.
   why=
   if [ "$("$busybox" id -u)" != 0 ]; then
     why="not root"

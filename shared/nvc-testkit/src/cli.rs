@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, io, thread};
 
+use crate::files;
 use crate::machine::Scratch;
 
 /// The search path of every command.
@@ -102,6 +103,25 @@ pub fn beside(name: &str) -> io::Result<PathBuf> {
     // target/debug/deps/test-0123 → target/debug
     let directory = test.parent().and_then(Path::parent);
     Ok(directory.unwrap_or(Path::new(".")).join(name))
+}
+
+/// Copies the programs that give GPUs to containers into a directory, as an installation has them.
+///
+/// # Errors
+/// As of [`files::copy_program`].
+pub fn copy_programs(directory: &Path) -> io::Result<()> {
+    let programs = [
+        "nvidia-container-cli",
+        "nvidia-container-runtime",
+        "nvidia-container-runtime-hook",
+        "nvidia-cdi-hook",
+        "nvidia-ctk",
+        "nvc-query",
+    ];
+    for name in programs {
+        files::copy_program(&beside(name)?, &directory.join(name))?;
+    }
+    Ok(())
 }
 
 impl Run {

@@ -93,16 +93,7 @@ impl World {
     fn fill(&self, runtime: &str, mode: &str, more: &str) -> io::Result<()> {
         let bin = self.bin();
         files::directory(&bin)?;
-        for name in [
-            "nvidia-container-cli",
-            "nvidia-container-runtime",
-            "nvidia-container-runtime-hook",
-            "nvidia-cdi-hook",
-            "nvidia-ctk",
-            "nvc-query",
-        ] {
-            files::copy_program(&cli::beside(name)?, &bin.join(name))?;
-        }
+        cli::copy_programs(&bin)?;
         self.record();
         for name in ["sim-runc", "sim-crun"] {
             files::copy_program(&cli::beside("nvc-simruntime")?, &bin.join(name))?;

@@ -40,16 +40,7 @@ impl World {
             .build(scratch.join("machine"))
             .unwrap();
         let bin = driver.path(BIN);
-        for name in [
-            "nvidia-container-cli",
-            "nvidia-container-runtime",
-            "nvidia-container-runtime-hook",
-            "nvidia-cdi-hook",
-            "nvidia-ctk",
-            "nvc-query",
-        ] {
-            files::copy_program(&cli::beside(name).unwrap(), &bin.join(name)).unwrap();
-        }
+        cli::copy_programs(&bin).unwrap();
         // What nvc-query needs is a part of every host.
         let libraries = format!("/lib/{}", NATIVE.0);
         userland::install_needed(driver.root(), &bin.join("nvc-query"), &libraries).unwrap();

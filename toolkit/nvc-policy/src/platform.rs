@@ -32,7 +32,7 @@ pub fn is_jetson_here(root: &Path, program: &QueryProgram) -> bool {
     }
 }
 
-/// Returns true if there is nobody to ask: on a Tegra system whose driver has no NVML.
+/// Returns true if nothing can be asked: on a Tegra system whose driver has no NVML.
 pub fn is_jetson_without_nvml(root: &Path) -> bool {
     is_tegra(root)
         && DriverRoot::open(root).is_ok_and(|root| !everything::has_management_library(&root))
