@@ -5,6 +5,7 @@
 //! machine's programs are in it. Each machine gets the folder as the archive that people copy.
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
@@ -21,8 +22,12 @@ use nvc_tests::capi::repository;
 
 fn main() -> ExitCode {
     let all = [Root, Program("runc"), Program("busybox"), Program("strip")];
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
         ("a_machine_with_gpus_passes", a_machine_with_gpus_passes),
+        (
+            "a_machine_file_makes_the_same_machine",
+            a_machine_file_makes_the_same_machine,
+        ),
         ("one_gpu_suffices", one_gpu_suffices),
         (
             "an_open_node_and_a_lie_are_found",
@@ -203,36 +208,63 @@ fn a_machine_with_gpus_passes() {
     let words = report.split(|c: char| !c.is_alphanumeric() && c != '-');
     assert_eq!(words.filter(|word| *word == host.trim()).count(), 0);
     let again = Profile::parse(machine_file(&report)).unwrap();
-    assert_eq!(again.driver, profile.driver);
     assert_eq!(again.cuda, profile.cuda);
-    let facts = |profile: &Profile| -> Vec<_> {
+    let gpus = |profile: &Profile| -> Vec<_> {
         let gpus = profile.gpus.iter();
-        gpus.map(|gpu| {
-            (
-                gpu.minor,
-                gpu.bus_id.clone(),
-                gpu.model.clone(),
-                gpu.brand,
-                gpu.mig,
-            )
-        })
-        .collect()
+        gpus.map(|gpu| (gpu.minor, gpu.bus_id.clone(), gpu.brand, gpu.mig))
+            .collect()
     };
-    assert_eq!(facts(&again), facts(&profile));
+    assert_eq!(gpus(&again), gpus(&profile));
     let migs = |profile: &Profile| -> Vec<_> {
         let migs = profile.mig_devices.iter();
-        migs.map(|mig| {
-            (
-                mig.gpu,
-                mig.slot,
-                mig.gpu_instance,
-                mig.compute_instance,
-                mig.name.clone(),
-            )
-        })
-        .collect()
+        migs.map(|mig| (mig.gpu, mig.slot, mig.gpu_instance, mig.name.clone()))
+            .collect()
     };
     assert_eq!(migs(&again), migs(&profile));
+    assert_eq!(files_of(again), files_of(profile));
+}
+
+/// The machine file of a Debian host, whose programs are links and whose libraries have a directory of their own, makes
+/// the same machine: all files, links and nodes.
+fn a_machine_file_makes_the_same_machine() {
+    let path = repository().join("shared/nvc-testkit/machines/debian-alternatives");
+    let profile = Profile::parse(&fs::read_to_string(path).unwrap()).unwrap();
+    let bare = Bare::new(profile.clone());
+    let ran = bare.run("");
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    let again = Profile::parse(machine_file(&bare.report())).unwrap();
+    assert_eq!(files_of(again), files_of(profile));
+}
+
+/// Builds a machine and returns its files: paths, targets of links, and modes and numbers.
+fn files_of(profile: Profile) -> Vec<String> {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.path();
+    driver::Builder::new(profile)
+        .answering_cuda()
+        .build(root)
+        .unwrap();
+    let mut pending = vec![root.to_path_buf()];
+    let mut files = Vec::new();
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let shown = path.strip_prefix(root).unwrap().display();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            if meta.is_dir() {
+                pending.push(path);
+            } else if meta.is_symlink() {
+                files.push(format!(
+                    "{shown} -> {}",
+                    fs::read_link(&path).unwrap().display()
+                ));
+            } else {
+                files.push(format!("{shown} {:o} {:#x}", meta.mode(), meta.rdev()));
+            }
+        }
+    }
+    files.sort();
+    files
 }
 
 /// Neither MIG devices nor a second GPU nor nvidia-smi are there.

@@ -1,5 +1,5 @@
 # Writes what was seen as a machine file, which the tests' simulated drivers read, and the facts that such a file has no
-# words for. UUIDs and serial numbers are invented (result.sh). Sourced by run.sh.
+# words for as comments. UUIDs and serial numbers are invented (result.sh). Sourced by run.sh.
 # shellcheck shell=sh disable=SC2154
 
 # NVML's numbers of brands, by the names in `info`.
@@ -59,23 +59,10 @@ machine_file() {
   for channel in /dev/nvidia-caps-imex-channels/channel*; do
     [ ! -e "$channel" ] || echo "channel number=${channel##*channel}"
   done
-  for module in nvidia-fs gdrdrv; do
-    ! grep -q " $module\$" /proc/devices || echo "module name=$module"
-  done
+  layout
 }
 
 facts() {
-  echo "# files of the driver"
-  sed 's/^/#   /' "$work/files" 2>/dev/null
-  echo "# links to them"
-  sed 's|/[^/]*$||' "$work/libraries" 2>/dev/null | sort -u | while read -r directory; do
-    find "$directory" -maxdepth 1 -type l \( -name '*nvidia*' -o -name 'libcuda*' -o -name 'libnv*' \) |
-      sort | while read -r link; do echo "#   $link -> $(readlink "$link")"; done
-  done
-  echo "# programs"
-  for program in nvidia-smi nvidia-persistenced nvidia-modprobe nvidia-cuda-mps-control nv-fabricmanager; do
-    found=$(PATH=$machine_path; command -v $program) && echo "#   $found -> $(readlink -f "$found")"
-  done
   echo "# mounts on driver files and nodes, if this machine is itself a container"
   awk '$2 ~ /nvidia|libcuda/ { print "#   " $2, $3 }' /proc/mounts
   echo "# nodes: major minor path"

@@ -130,6 +130,7 @@ cd "$work" || exit 1
 . ./result.sh
 . ./host.sh
 . ./containers.sh
+. ./layout.sh
 . ./machine.sh
 
 look_at_machine

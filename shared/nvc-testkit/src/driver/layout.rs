@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::{fs, io};
 
-use super::native::NATIVE;
+use super::libraries as package;
+use super::native::{NATIVE, NATIVE_32};
 use super::root::Driver;
 use crate::compile::{Source, compiled};
 use crate::elf::SharedObject;
@@ -24,9 +25,14 @@ fn make(driver: &Driver, change: &Change) -> io::Result<()> {
     let path = at(&change.path);
     match &change.what {
         What::File(text) => files::file(&path, driver.fill(text), 0o644),
-        What::Library(soname) => {
-            let object = SharedObject::new(NATIVE.1).soname(soname.clone());
-            files::file(&path, object.needed("libc.so.6").bytes(), 0o644)
+        What::Library { soname, is_narrow } => {
+            let machine = if *is_narrow { NATIVE_32.1 } else { NATIVE.1 };
+            let version = &driver.profile.driver;
+            let object = package::of_file(&path, version).map_or_else(
+                || SharedObject::new(machine).needed("libc.so.6"),
+                |library| library.object(machine, version),
+            );
+            files::file(&path, object.soname(driver.fill(soname)).bytes(), 0o644)
         }
         What::Dxcore(store) => {
             let library = compiled(Source::Dxcore, &[format!("-DSTORE=L\"{store}\"")])?;

@@ -1,5 +1,7 @@
 //! Lists the libraries of a driver package: names, SONAMEs and the other properties that libnvc's selection uses.
 
+use std::path::Path;
+
 use crate::elf::{Machine, SharedObject};
 
 /// A library of the package.
@@ -97,6 +99,15 @@ pub(super) const UNWANTED: &[Library] = &[
     library("libnvidia-sandboxutils", Some("1"), false),
     library("libnvidia-gtk3", None, false),
 ];
+
+/// Returns the library that a file of this name is; None if no package has it.
+pub(super) fn of_file(path: &Path, version: &str) -> Option<Library> {
+    let name = path.file_name()?.to_str()?;
+    let lists = [CURRENT, RARE, LEGACY_GL, UNWANTED].into_iter().flatten();
+    lists
+        .copied()
+        .find(|library| library.file_name(version) == name)
+}
 
 impl Library {
     /// Returns the file name: `libcuda.so.570.124.06`.

@@ -9,7 +9,7 @@
 //! cache=no                                         no ld.so.cache, and no ld.so.conf
 //! driver-root=/run/nvidia/driver                   what the toolkit is told; `/` otherwise
 //! file path=/etc/nv_tegra_release text=...         a file; \n in the text is a newline
-//! library path=/usr/lib/x.so.1.1 called=x.so.1     a shared object
+//! library path=/usr/lib/x.so.1.1 called=x.so.1     a shared object; `bits=32` for the narrow architecture
 //! dxcore path=/usr/lib/wsl/lib/libdxcore.so store=/usr/lib/wsl/drivers/nv
 //! link path=/usr/lib/x.so to=x.so.1                a symlink
 //! move path=/usr/bin/x to=/opt/bin/x               moves a file or a directory
@@ -54,8 +54,13 @@ pub struct Change {
 pub enum What {
     /// A file with this text.
     File(String),
-    /// A shared object with this name.
-    Library(String),
+    /// A shared object with this name, for the native architecture or its 32-bit companion.
+    Library {
+        /// Its own name.
+        soname: String,
+        /// It is for 32-bit programs.
+        is_narrow: bool,
+    },
     /// A libdxcore with one adapter and this driver store.
     Dxcore(String),
     /// A link with this target.
@@ -88,7 +93,14 @@ impl Layout {
         let value = |key: &str| word(words, key).map(String::from);
         let what = match kind {
             "file" => What::File(words.split_once(" text=")?.1.replace("\\n", "\n")),
-            "library" => What::Library(value("called")?),
+            "library" => What::Library {
+                soname: value("called")?,
+                is_narrow: match word(words, "bits") {
+                    None => false,
+                    Some("32") => true,
+                    Some(_) => return None,
+                },
+            },
             "dxcore" => What::Dxcore(value("store")?),
             "link" => What::Link(value("to")?),
             "move" => What::Move(value("to")?),
@@ -123,7 +135,10 @@ impl fmt::Display for Layout {
                 What::File(text) => {
                     writeln!(f, "file path={path} text={}", text.replace('\n', "\\n"))
                 }
-                What::Library(soname) => writeln!(f, "library path={path} called={soname}"),
+                What::Library { soname, is_narrow } => {
+                    let bits = if *is_narrow { " bits=32" } else { "" };
+                    writeln!(f, "library path={path} called={soname}{bits}")
+                }
                 What::Dxcore(store) => writeln!(f, "dxcore path={path} store={store}"),
                 What::Link(to) => writeln!(f, "link path={path} to={to}"),
                 What::Move(to) => writeln!(f, "move path={path} to={to}"),
@@ -143,7 +158,8 @@ mod tests {
     fn written_layouts_parse() {
         let lines = "only=libcuda /usr/bin/nvidia-smi\nlibraries=/usr/lib64\nnodes=no\ncache=no\n\
                      driver-root=/run/nvidia/driver\nfile path=/etc/x text=a b\\nc\\n\n\
-                     library path=/usr/lib/x.so.1.1 called=x.so.1\ndxcore path=/x.so store=/s\n\
+                     library path=/usr/lib/x.so.1.1 called=x.so.1\n\
+                     library path=/LIB32/x.so.1.1 called=x.so.1 bits=32\ndxcore path=/x.so store=/s\n\
                      link path=/a to=b\nmove path=/a to=/b\nremove path=/proc/driver\n";
         let mut layout = Layout::default();
         for line in lines.lines() {
@@ -159,6 +175,7 @@ mod tests {
             "cache=maybe",
             "link path=/a",
             "file path=/a",
+            "library path=/a called=b bits=16",
             "frob path=/a",
         ] {
             assert_eq!(layout.statement(line), None, "{line}");
