@@ -2,19 +2,26 @@
  * GPU instances and compute instances, with their profiles and attributes.
  *
  * The profile follows from the name of a MIG device: `1c.3g.40gb` is one compute slice of a GPU instance with three;
- * `1g.24gb+gfx` can render. A GPU of compute capability 10 or more has four slices and the profiles with graphics, as an
+ * `1g.24gb+gfx` can render. A GPU of compute capability 12 or more has four slices and the profiles with graphics, as an
  * RTX PRO has; any other has seven slices, as an H100 has.
  */
 
-/* Profiles by NVML's number, with the id that the driver gives them. */
+/*
+ * Profiles by NVML's number, with the id that the driver gives them. Sources: the numbers above 9 are those of nvml.h 13.0
+ * (also in the Python and Rust bindings of NVML); ids, names and counts of a GPU with graphics are those that
+ * `nvidia-smi mig -lgip` prints on an RTX PRO 6000 Blackwell, as the MIG user guide has them, those of the others an H100's.
+ */
 static const struct gpu_profile {
     unsigned number, id, slices, memory_slices, count;
     const char *attribute; /* what its name ends with */
-    int graphics;          /* of a GPU with graphics: 1, of one without: -1, of each: 0 */
+    int graphics;          /* of a GPU with graphics: 1, of one without: -1 */
 } gpu_profiles[] = {
-    {0, 19, 1, 1, 7, "", 0},       {1, 14, 2, 2, 3, "", 0},      {2, 9, 3, 4, 2, "", -1},     {3, 5, 4, 4, 1, "", 0},
-    {4, 0, 7, 8, 1, "", -1},       {7, 20, 1, 1, 1, "+me", 0},   {10, 47, 1, 1, 4, "+gfx", 1}, {11, 35, 2, 2, 2, "+gfx", 1},
-    {12, 32, 4, 4, 1, "+gfx", 1},
+    {0, 19, 1, 1, 7, "", -1},        {1, 14, 2, 2, 3, "", -1},     {2, 9, 3, 4, 2, "", -1},
+    {3, 5, 4, 4, 1, "", -1},         {4, 0, 7, 8, 1, "", -1},      {7, 20, 1, 1, 1, "+me", -1},
+    {0, 14, 1, 1, 4, "", 1},         {1, 5, 2, 2, 2, "", 1},       {3, 0, 4, 4, 1, "", 1},
+    {7, 21, 1, 1, 1, "+me", 1},      {10, 47, 1, 1, 4, "+gfx", 1}, {11, 35, 2, 2, 2, "+gfx", 1},
+    {12, 32, 4, 4, 1, "+gfx", 1},    {13, 67, 1, 1, 4, "-me", 1},  {14, 66, 2, 2, 2, "-me", 1},
+    {15, 65, 1, 1, 1, "+me.all", 1}, {16, 64, 2, 2, 1, "+me.all", 1},
 };
 enum { GPU_PROFILES = sizeof gpu_profiles / sizeof *gpu_profiles, END_OF_GPU_PROFILES = 17 };
 
@@ -43,16 +50,17 @@ static void parse_name(const char *name, unsigned *compute, unsigned *slices, un
     if (sscanf(name, "%uc.%n", compute, &length) != 1 || !length)
         *compute = length = 0;
     sscanf(name + length, "%ug.%ugb", slices, gigabytes);
-    snprintf(attribute, 16, "%s", strchr(name, '+') ? strchr(name, '+') : "");
+    name = strpbrk(name, "+-");
+    snprintf(attribute, 16, "%s", name ? name : "");
     if (!*compute)
         *compute = *slices;
 }
 
 static int has_profile(const struct device *d, const struct gpu_profile *profile)
 {
-    int graphics = d->major_capability >= 10 ? 1 : -1;
+    int graphics = d->major_capability >= 12 ? 1 : -1;
 
-    return !profile->graphics || profile->graphics == graphics;
+    return profile->graphics == graphics;
 }
 
 static const struct gpu_profile *profile_of(const struct device *mig)
@@ -62,7 +70,8 @@ static const struct gpu_profile *profile_of(const struct device *mig)
 
     parse_name(mig->name, &compute, &slices, &gigabytes, attribute);
     for (int i = 0; i < GPU_PROFILES; i++)
-        if (gpu_profiles[i].slices == slices && !strcmp(gpu_profiles[i].attribute, attribute))
+        if (gpu_profiles[i].slices == slices && !strcmp(gpu_profiles[i].attribute, attribute) &&
+            has_profile(&gpus[mig->gpu], &gpu_profiles[i]))
             return &gpu_profiles[i];
     return &gpu_profiles[0];
 }
