@@ -191,7 +191,9 @@ impl State {
             program: QueryProgram::Helper(program::find()),
             ..settings.driver
         };
-        kmods::prepare(&config);
+        if let Some(warning) = kmods::prepare(&config) {
+            log::warn!("{warning}");
+        }
         let mut session = DriverSession::open(&config)?;
         session.ready()?;
         // The query process ends with the thread that started it, which may be gone by the next call.

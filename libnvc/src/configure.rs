@@ -12,7 +12,7 @@ use crate::apply::{Ahead, ApplyOptions, LastOnHost, Report, apply_with};
 use crate::container::{Container, ContainerConfig, ImageFacts, Target};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::host::query::QueryProcess;
-use crate::host::{DeviceNode, DriverSession, Inventory};
+use crate::host::{DeviceNode, DriverConfig, DriverSession, Inventory};
 use crate::kmods;
 use crate::options::CudaCompatMode;
 use crate::plan::{Plan, plan};
@@ -65,7 +65,7 @@ impl<'r> Configuration<'r> {
     pub fn begin(request: &'r Request, query: QueryProcess) -> Result<Self> {
         let checked = request.devices.check();
         checked.map_err(|error| error.during(Phase::Device))?;
-        kmods::prepare(&request.policy.driver);
+        load_kmods(&request.policy.driver);
         let session = DriverSession::open_with(&request.policy.driver, query);
         let session = session.map_err(|error| error.during(Phase::Initialization))?;
         Ok(Self { request, session })
@@ -82,7 +82,7 @@ impl<'r> Configuration<'r> {
         checked.map_err(|error| error.during(Phase::Device))?;
         // No list of devices is wrong on a machine without GPUs.
         inventory.demand_gpus(!request.devices.ids.is_empty())?;
-        kmods::prepare(&policy.driver);
+        load_kmods(&policy.driver);
         let session = DriverSession::open_known(&policy.driver, inventory, policy.driver_options);
         let session = session.map_err(|error| error.during(Phase::Initialization))?;
         Ok(Self { request, session })
@@ -216,6 +216,12 @@ impl PreparedRequest<'_> {
         let intents = self.plan.flattened();
         let done = apply_with(&intents, root, &self.container, options, self.ahead);
         done.map_err(with_phase)
+    }
+}
+
+fn load_kmods(config: &DriverConfig) {
+    if let Some(warning) = kmods::prepare(config) {
+        log::warn!("{warning}");
     }
 }
 

@@ -39,16 +39,16 @@ use crate::path::HostPath;
 const UVM: &str = "nvidia-uvm";
 const IMEX: &str = "nvidia-caps-imex-channels";
 
-/// Loads the modules and creates the nodes if the configuration asks for it, except those of IMEX channels.
+/// Loads the modules and creates the nodes if the configuration asks for it, except those of IMEX channels. Returns a
+/// warning if something fails.
 ///
 /// Call this before opening a [`DriverSession`](crate::host::DriverSession). A driver root that cannot be opened is
 /// ignored here; the session reports it.
-pub fn prepare(config: &DriverConfig) {
-    if is_wanted(config)
-        && let Ok(root) = DriverRoot::open(&config.root)
-    {
-        load(&root);
+pub fn prepare(config: &DriverConfig) -> Option<String> {
+    if !is_wanted(config) {
+        return None;
     }
+    load(&DriverRoot::open(&config.root).ok()?)
 }
 
 fn is_wanted(config: &DriverConfig) -> bool {
@@ -56,15 +56,15 @@ fn is_wanted(config: &DriverConfig) -> bool {
         && wsl::detect().is_ok_and(|stores| stores.is_empty())
 }
 
-/// Loads the modules and creates the nodes.
-fn load(root: &DriverRoot) {
+/// Loads the modules and creates the nodes; returns a warning if something fails.
+fn load(root: &DriverRoot) -> Option<String> {
     if in_user_namespace() {
-        warn!("skipping kernel modules and device nodes: in a user namespace");
-        return;
+        let text = "skipping kernel modules and device nodes: in a user namespace";
+        return Some(text.into());
     }
     let mut loader = ModuleLoader::new(root);
     loader.run();
-    loader.warn();
+    loader.warning()
 }
 
 /// Creates or corrects the nodes of these IMEX channels, if the configuration asks for it. A failure is a warning: the
@@ -106,7 +106,9 @@ pub(crate) fn create_nodes(root: &DriverRoot, nodes: &[DeviceNode]) {
     }
     let mut loader = ModuleLoader::new(root);
     loader.channels(nodes);
-    loader.warn();
+    if let Some(warning) = loader.warning() {
+        warn!("{warning}");
+    }
 }
 
 fn params(root: &DriverRoot) -> String {
@@ -142,11 +144,11 @@ impl<'r> ModuleLoader<'r> {
         }
     }
 
-    fn warn(&self) {
+    fn warning(&self) -> Option<String> {
         match &*self.problems {
-            [] => {}
-            [problem] => warn!("{problem}"),
-            [first, others @ ..] => warn!("{first} (and {} more like it)", others.len()),
+            [] => None,
+            [problem] => Some(problem.clone()),
+            [first, others @ ..] => Some(format!("{first} (and {} more like it)", others.len())),
         }
     }
 

@@ -54,7 +54,9 @@ fn open(
     query: QueryProcess,
 ) -> Result<DriverSession, CommandError> {
     let config = driver_config(global, Power::Reads)?;
-    kmods::prepare(&config);
+    if let Some(warning) = kmods::prepare(&config) {
+        log::warn!("{warning}");
+    }
     let mut session =
         DriverSession::open_with(&config, query).category(category::INITIALIZATION)?;
     kmods::create_channels(session.root(), &config, imex_channels);

@@ -6,6 +6,7 @@
 mod alternatives;
 mod annotations;
 mod containerd;
+mod control_nodes;
 mod daemon;
 mod docker;
 mod handover;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
             handover::TESTS,
             nvml_user::TESTS,
             alternatives::TESTS,
+            control_nodes::TESTS,
         ];
         for (name, run) in all.into_iter().flatten() {
             tests.push(test(format!("{runtime}_{name}"), &needs, move || {

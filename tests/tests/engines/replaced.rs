@@ -16,6 +16,7 @@ use super::world::{complaint, printed};
 pub(crate) const TESTS: &[(&str, Body)] = &[
     ("gives_displays_of_the_resolved_gpu", displays),
     ("gives_no_displays_that_are_not_supported", supported_only),
+    ("links_all_displays_by_one_hook", one_hook),
     ("gives_no_other_device_as_a_feature", features),
     ("gives_no_other_device_by_a_specification", specifications),
 ];
@@ -89,6 +90,39 @@ fn displays(runtime: &str) {
         let mut expected = expected;
         expected.sort();
         assert_eq!(found, expected, "{device}: {}", bundle.world.log());
+    }
+}
+
+/// Each hook is a process at every start.
+fn one_hook(runtime: &str) {
+    for mode in ["legacy", "jit-cdi", "cdi"] {
+        let world = world(runtime, mode, &crossed());
+        // A foreign program's hooks are not merged.
+        world.forget();
+        let device = if mode == "cdi" {
+            "nvidia.com/gpu=all"
+        } else {
+            "all"
+        };
+        let bundle = Bundle::new(
+            world,
+            &[&format!("NVIDIA_VISIBLE_DEVICES={device}"), ALL],
+            "true",
+        );
+        printed(&mut bundle.run());
+        let spec = bundle.spec();
+        let hooks = spec["hooks"]["createContainer"].as_array().into_iter();
+        let hooks: Vec<String> = hooks
+            .flatten()
+            .map(|hook| hook["args"].to_string())
+            .filter(|words| words.contains("by-path"))
+            .collect();
+        assert_eq!(hooks.len(), 1, "{mode}: {hooks:?}");
+        for gpu in &crossed().gpus {
+            let address = gpu.bus_id.to_lowercase();
+            let address = &address[address.len() - 12..];
+            assert!(hooks[0].contains(address), "{mode}: {address}: {hooks:?}");
+        }
     }
 }
 

@@ -63,6 +63,7 @@ fn edits(content: Content) -> Result<ContainerEdits> {
     for device in &devices {
         edits.append(&device.draft);
     }
+    edits.join_links();
     edits.append(&common);
     Ok(ContainerEdits {
         edits,

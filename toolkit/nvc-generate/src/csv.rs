@@ -41,6 +41,7 @@ impl Found {
         for (_, draft) in &self.devices {
             all.append(draft);
         }
+        all.join_links();
         all.append(&self.common);
         // Two GPUs share the nodes of the SoC.
         once(&mut all.edits.device_nodes, |node| node.path.clone());

@@ -10,6 +10,7 @@ use libnvc::{Error, ErrorKind, Result, plan};
 use nvc_cdi::Edits;
 use nvc_policy::image::Devices;
 
+use crate::draft::Draft;
 use crate::{Options, driver, driver_files, render};
 
 /// The kernel module's directory of GPUs.
@@ -41,13 +42,14 @@ pub fn displays(options: &Options, addresses: &[String]) -> Result<Edits> {
     let request = driver::request();
     let dev_root = driver::dev_root(options)?;
     let drivers = CharDrivers::discover();
-    let mut edits = Edits::default();
+    let mut draft = Draft::default();
     for address in addresses {
         let found = drm::displays(address, &dev_root, &drivers);
         let intents = plan::displays(&found.nodes, &found.links, &request);
-        edits.append(&render::edits(&intents, options));
+        draft.append(&render::draft(&intents, options));
     }
-    Ok(edits)
+    draft.join_links();
+    Ok(draft.render(&options.hooks.program))
 }
 
 /// Returns the PCI addresses of requested GPUs as the kernel module lists them, and the names that it cannot resolve: for

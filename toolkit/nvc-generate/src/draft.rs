@@ -81,6 +81,28 @@ impl Draft {
         self.hooks.extend_from_slice(&other.hooks);
     }
 
+    /// Joins the hooks that create links into the first of them, each link once: a hook is a process at every start.
+    pub(crate) fn join_links(&mut self) {
+        let is_links = |hook: &DraftHook| hook.name == hook_names::CREATE_SYMLINKS;
+        let Some(first) = self.hooks.iter().position(is_links) else {
+            return;
+        };
+        let (links, mut others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.hooks)
+            .into_iter()
+            .partition(is_links);
+        let mut seen = HashSet::new();
+        let mut arguments = Vec::new();
+        // Each link is an option and its value.
+        for pair in links.iter().flat_map(|hook| hook.arguments.chunks(2)) {
+            if seen.insert(pair) {
+                arguments.extend_from_slice(pair);
+            }
+        }
+        let joined = DraftHook::new(hook_names::CREATE_SYMLINKS, arguments);
+        others.insert(first, joined);
+        self.hooks = others;
+    }
+
     /// Returns the edits, whose hooks run a program.
     pub fn render(self, program: &HookProgram) -> Edits {
         let Self { mut edits, hooks } = self;
@@ -185,6 +207,25 @@ mod tests {
             "--filter-driver-proc",
         ];
         assert_eq!(all, [draft(&[("merged", &merged)]), draft(&[chmod])]);
+    }
+
+    #[test]
+    fn links_come_from_one_hook_each_once() {
+        let chmod = ("chmod", &["--mode", "755"][..]);
+        let cache = ("update-ldcache", &["--folder", "/l"][..]);
+        let (a, b) = (["--link", "a::/a"], ["--link", "b::/b"]);
+        let mut all = draft(&[
+            chmod,
+            ("create-symlinks", &a),
+            cache,
+            ("create-symlinks", &[a, b].concat()),
+        ]);
+        all.join_links();
+        let both = [a, b].concat();
+        assert_eq!(all, draft(&[chmod, ("create-symlinks", &both), cache]));
+        let mut none = draft(&[cache]);
+        none.join_links();
+        assert_eq!(none, draft(&[cache]));
     }
 
     #[test]

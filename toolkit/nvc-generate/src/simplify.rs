@@ -12,6 +12,7 @@ pub(super) fn simplify(devices: &mut Vec<DraftDevice>, common: &mut Draft, with_
         for device in devices.iter() {
             all.append(&device.draft);
         }
+        all.join_links();
         simplify_draft(&mut all);
         devices.push(DraftDevice::new("all", all));
     }

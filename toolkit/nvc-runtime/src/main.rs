@@ -20,6 +20,7 @@ mod modes;
 
 // changes of config.json
 mod char_links;
+mod control_nodes;
 mod crun;
 mod hook_program;
 mod injection;

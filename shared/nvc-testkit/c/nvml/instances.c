@@ -76,7 +76,7 @@ static const struct gpu_profile *profile_of(const struct device *mig)
     return &gpu_profiles[0];
 }
 
-/* Megabytes of an instance: those of a device's name if there is one, otherwise a share of 80 GB. */
+/* Megabytes of an instance: those of a device's name if there is one, otherwise a share of 80 GB, or of 96. */
 static unsigned long long megabytes(int gpu, const struct gpu_profile *profile)
 {
     unsigned compute, slices, gigabytes;
@@ -88,7 +88,7 @@ static unsigned long long megabytes(int gpu, const struct gpu_profile *profile)
             if (gigabytes)
                 return 1024ull * gigabytes;
         }
-    return 10240ull * profile->memory_slices;
+    return (profile->graphics == 1 ? 24576ull : 10240ull) * profile->memory_slices;
 }
 
 static void find_instances(void)

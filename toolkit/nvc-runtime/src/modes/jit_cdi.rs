@@ -15,6 +15,7 @@ use nvc_generate::{
 use nvc_policy::image::{Policy, capabilities, devices, mig_management, requirements};
 use nvc_policy::mode::Setting;
 
+use crate::control_nodes;
 use crate::error::{Result, refused};
 use crate::hook_program;
 use crate::job::{Job, one_of, options};
@@ -46,10 +47,16 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
         },
     };
     let all = options(Mode::Auto, job.config);
+    // NVML needs them.
+    let problems = control_nodes::create(job.config);
     let found_here = match Setting::of(job.config) {
         Setting::Auto => for_container_unless_jetson(&all, request),
         _ => for_container(&all, &request).map(|edits| AutomaticEdits::Edits(Box::new(edits))),
     };
+    // A Jetson's lists say which nodes it has.
+    if !matches!(found_here, Ok(AutomaticEdits::Jetson(_))) {
+        problems.iter().for_each(|problem| job.warn(problem));
+    }
     let edits = match found_here.map_err(|error| not_found(&error, Mode::Auto))? {
         AutomaticEdits::Edits(edits) => edits,
         AutomaticEdits::Jetson(driver) => return Ok(Some(driver)),
