@@ -74,7 +74,7 @@ pub(crate) fn guard<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
 }
 
 fn internal(what: &str) -> Error {
-    Error::new(ErrorKind::System, "internal error").because(what)
+    Error::new(ErrorKind::System, "internal error").with_cause(what.to_lowercase())
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {

@@ -208,10 +208,10 @@ pub unsafe extern "C" fn nvc_device_mig_caps_mount(
     let body = |state: &mut State| {
         let capabilities = state.driver()?.session.capabilities();
         let (container, gpu) = (Container::of(cnt)?, nvc_device::to_gpu(dev)?);
-        if !capabilities.has_devices() {
+        let Some(nodes) = capabilities.of_gpus(&[gpu.minor])? else {
             return Ok(());
-        }
-        let nodes = capabilities.of_gpus(&[gpu.minor])?.concat();
+        };
+        let nodes = nodes.concat();
         container.apply(state, &plan::capabilities(&nodes, &container.request))
     };
     call(ctx, body)

@@ -135,7 +135,7 @@ impl nvc_driver_info {
                 .map(|node| {
                     let node = nvc_device_node::to_node(node)?;
                     let role = role(&node);
-                    Ok(SharedDevice::new(node, role))
+                    Ok(SharedDevice { node, role })
                 })
                 .collect::<Result<_>>()?,
             // Not available to C.
@@ -187,7 +187,10 @@ fn socket(paths: Vec<HostPath>) -> Vec<DriverFile> {
         } else {
             Capability::Compute
         };
-        DriverFile::new(path, FileClass::Socket).of(Some(capability))
+        DriverFile {
+            capability: Some(capability),
+            ..DriverFile::new(path, FileClass::Socket)
+        }
     };
     paths.into_iter().map(file).collect()
 }
@@ -198,14 +201,14 @@ fn role(node: &DeviceNode) -> DeviceRole {
         major: NVIDIA_MAJOR,
         minor: 254,
     };
-    let known = DeviceRole::ALL;
-    let by_path = known
+    let dynamic = [DeviceRole::Uvm, DeviceRole::UvmTools, DeviceRole::Dxg];
+    let by_path = dynamic
         .into_iter()
         .find(|role| node.path.as_path() == Path::new(role.path()));
     match (node.number, by_path) {
         (MODESET, _) => DeviceRole::Modeset,
         (number, _) if number.major == NVIDIA_MAJOR => DeviceRole::Control,
-        (_, Some(role)) if role != DeviceRole::Control && role != DeviceRole::Modeset => role,
+        (_, Some(role)) => role,
         _ => DeviceRole::Uvm,
     }
 }

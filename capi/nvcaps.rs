@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::path::Path;
 
 use libnvc::host::DriverRoot;
-use libnvc::host::nvcaps::{Capabilities, Style, device_from_proc_path};
+use libnvc::host::nvcaps::{Capabilities, Style};
 use libnvc::{HostPath, Result};
 
 use crate::arg::args;
@@ -68,7 +68,7 @@ fn device(state: &State, file: &HostPath) -> Result<nvc_device_node> {
             .session
             .capabilities()
             .device(driver.session.root(), file)?,
-        None => device_from_proc_path(&DriverRoot::open(Path::new("/"))?, file)?,
+        None => Capabilities::discover().device(&DriverRoot::open(Path::new("/"))?, file)?,
     };
     Ok(nvc_device_node {
         path: path(device.path.as_path()),

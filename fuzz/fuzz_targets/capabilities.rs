@@ -2,8 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use libnvc::host::majors::major;
-use libnvc::testing::{container_params, module_version, procfs_number};
+use libnvc::testing::{container_params, major, module_version, procfs_number};
 
 fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
@@ -34,8 +33,9 @@ fuzz_target!(|bytes: &[u8]| {
         if let Some(number) = major(bytes, driver) {
             assert!(text.contains("Character devices:"));
             assert!(text.contains(driver));
-            let line =
-                format!("Character devices:\n{number:3} {driver}\n\nBlock devices:\n  9 {driver}\n");
+            let line = format!(
+                "Character devices:\n{number:3} {driver}\n\nBlock devices:\n  9 {driver}\n"
+            );
             assert_eq!(major(line.as_bytes(), driver), Some(number));
         }
     }

@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 
 use libfuzzer_sys::fuzz_target;
-use libnvc::host::{FailedGpu, Gpu, MigDevice};
-use libnvc::request;
-use libnvc::select::{MigCapability, Selection, select_devices, select_mig_capability};
+use libnvc::host::{DeviceInfo, FailedGpu, Gpu, MigDevice};
+use libnvc::request::{self, DeviceRequest};
+use libnvc::select::{Choice, Selection, select_devices};
 use libnvc::{Error, ErrorKind, HostPath};
 
 // The machine, a blank, a list of devices, perhaps a blank and a list for MIG.
@@ -40,8 +40,23 @@ fuzz_target!(|text: &str| {
         assert_eq!(indices(&again), indices(&selection));
     }
 
-    for capability in [MigCapability::Config, MigCapability::Monitor] {
-        if let Ok(mig) = select_mig_capability(&selection, capability, &mig_list) {
+    let (config, monitor) = (mig_list.clone(), Vec::new());
+    for (mig_config, mig_monitor) in [(config.clone(), monitor.clone()), (monitor, config)] {
+        let request = DeviceRequest {
+            ids: list.clone(),
+            mig_config,
+            mig_monitor,
+            ..DeviceRequest::default()
+        };
+        let devices = DeviceInfo {
+            gpus: gpus.clone(),
+            failed: lost.clone(),
+            ..DeviceInfo::default()
+        };
+        let Ok(choice) = Choice::make(&devices, &request) else {
+            continue;
+        };
+        for mig in [&choice.mig_config, &choice.mig_monitor] {
             let chosen = |gpu: &Gpu| selection.gpus.iter().any(|one| one.index == gpu.index);
             assert!(mig.gpus.iter().all(|gpu| chosen(gpu) && gpu.mig_capable));
             assert!(mig.all || mig.gpus.is_empty());

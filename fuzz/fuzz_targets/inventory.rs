@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use libnvc::host::Inventory;
-use libnvc::testing::inventory_gpus;
+use libnvc::testing::{self, inventory_parts};
 
 fuzz_target!(|text: &str| {
     let inventory = match text.parse::<Inventory>() {
@@ -15,10 +15,10 @@ fuzz_target!(|text: &str| {
         }
     };
     assert_eq!(inventory.to_string(), text);
-    assert!(text.len() <= Inventory::MAX_LEN);
-    let versions = inventory.versions();
+    assert!(text.len() <= testing::MAX_INVENTORY);
+    let (versions, gpus) = inventory_parts(&inventory);
     assert!(!versions.driver.contains('/') && !versions.driver.starts_with('.'));
-    for gpu in inventory_gpus(&inventory) {
+    for gpu in gpus {
         assert!(graphic(&gpu.uuid) && graphic(&gpu.busid) && graphic(&gpu.arch));
         assert!(!gpu.busid.contains('/'));
         assert!(gpu.minor < 1 << 20, "{}", gpu.minor);
@@ -28,7 +28,10 @@ fuzz_target!(|text: &str| {
         assert!(gpu.proc_dir.is_none() && gpu.drm_nodes.is_empty());
         for mig in &gpu.mig_devices {
             assert!(graphic(&mig.uuid));
-            let directory = format!("/proc/driver/nvidia/capabilities/gpu{}/mig/gi{}", gpu.minor, mig.gi);
+            let directory = format!(
+                "/proc/driver/nvidia/capabilities/gpu{}/mig/gi{}",
+                gpu.minor, mig.gi
+            );
             assert_eq!(mig.gi_caps_path.to_string(), directory);
         }
     }

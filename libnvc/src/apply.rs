@@ -8,7 +8,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{self, Sender};
 
@@ -63,18 +62,6 @@ pub struct ApplyOptions<'a> {
     /// Files and links that earlier plans have put into the container, which a builtin update of the library path
     /// examines in addition to this plan's.
     pub placed: &'a [ContainerPath],
-    /// Creates the nodes of the plan's IMEX channels.
-    pub last_on_host: Option<LastOnHost<'a>>,
-}
-
-/// Work on the host that is done when everything else on the host's side is prepared, because it stays if the plan fails.
-#[derive(Clone, Copy)]
-pub struct LastOnHost<'a>(pub &'a dyn Fn());
-
-impl fmt::Debug for LastOnHost<'_> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("LastOnHost")
-    }
 }
 
 /// The result of a plan.
@@ -128,16 +115,26 @@ pub fn apply(
     container: &Container,
     options: ApplyOptions<'_>,
 ) -> Result<Report> {
-    apply_with(intents, root, container, options, Ahead::default())
+    let nothing = || {};
+    apply_with(
+        intents,
+        root,
+        container,
+        options,
+        Ahead::default(),
+        &nothing,
+    )
 }
 
-/// Does the same with the work prepared ahead.
+/// Does the same with the work prepared ahead. When everything else on the host's side is prepared, `last_on_host` creates
+/// the nodes of the plan's IMEX channels, which stay if the plan fails.
 pub(crate) fn apply_with(
     intents: &[Intent],
     root: &DriverRoot,
     container: &Container,
     options: ApplyOptions<'_>,
     mut ahead: Ahead,
+    last_on_host: &dyn Fn(),
 ) -> Result<Report> {
     let _lock = lock::ContainerLock::take(&container.process)?;
     let proc_files = ahead.proc_files.take();
@@ -155,6 +152,7 @@ pub(crate) fn apply_with(
         root,
         container,
         options,
+        last_on_host,
     };
     let skipped = if options.stay && !prepare::needs_image(&steps) && sys::process::is_alone() {
         let work = preparation.prepare(skipped, &mut ahead, None)?;
@@ -181,6 +179,7 @@ fn in_a_thread<'a>(
         root,
         container,
         options,
+        ..
     } = *preparation;
     // Each step keeps one or two descriptors until the end. If they do not fit, the first failing lookup reports it.
     // Threads wait for each other when their descriptor table grows.

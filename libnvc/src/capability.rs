@@ -49,7 +49,7 @@ bitflags! {
 
 impl Capability {
     /// Returns its word.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Utility => "utility",
             Self::Compute => "compute",
@@ -61,7 +61,7 @@ impl Capability {
     }
 
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Utility,
         Self::Compute,
         Self::Ngx,
@@ -90,7 +90,7 @@ const WORDS: [(&str, Capabilities); 7] = [
 
 impl Capabilities {
     /// Returns the set of one capability.
-    pub fn of(capability: Capability) -> Self {
+    pub(crate) fn of(capability: Capability) -> Self {
         match capability {
             Capability::Utility => Self::UTILITY,
             Capability::Compute => Self::COMPUTE,
@@ -127,7 +127,7 @@ impl Capabilities {
     }
 
     /// Returns true if the container gets the programs of a capability: only those of capabilities in the set itself.
-    pub fn include_programs(self, capability: Capability) -> bool {
+    pub(crate) fn include_programs(self, capability: Capability) -> bool {
         self.contains(Self::of(capability))
     }
 }

@@ -8,7 +8,7 @@
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
-use crate::apply::{Ahead, ApplyOptions, LastOnHost, Report, apply_with};
+use crate::apply::{Ahead, ApplyOptions, Report, apply_with};
 use crate::container::{Container, ContainerConfig, ImageFacts, Target};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::host::query::QueryProcess;
@@ -61,7 +61,7 @@ impl<'r> Configuration<'r> {
     /// Loads kernel modules if the policy allows it, opens the driver root and queries NVML in the process `query`.
     ///
     /// # Errors
-    /// Those of [`DeviceRequest::check`](crate::request::DeviceRequest::check) and [`DriverSession::open_with`].
+    /// Those of `DeviceRequest::check` and [`DriverSession::open_with`].
     pub fn begin(request: &'r Request, query: QueryProcess) -> Result<Self> {
         let checked = request.devices.check();
         checked.map_err(|error| error.during(Phase::Device))?;
@@ -74,7 +74,7 @@ impl<'r> Configuration<'r> {
     /// As [`begin`](Self::begin), with NVML's answers from another process's query.
     ///
     /// # Errors
-    /// Those of [`DeviceRequest::check`](crate::request::DeviceRequest::check) and [`DriverSession::open_known`], or
+    /// Those of `DeviceRequest::check` and `DriverSession::open_known`, or
     /// there is no GPU in it for a request that names some: NVML must be queried, by [`begin`](Self::begin).
     pub fn begin_known(request: &'r Request, inventory: Inventory) -> Result<Self> {
         let policy = &request.policy;
@@ -210,11 +210,17 @@ impl PreparedRequest<'_> {
         let options = ApplyOptions {
             no_pivot: self.configuration.request.policy.no_pivot,
             stay,
-            last_on_host: Some(LastOnHost(&create)),
             ..ApplyOptions::default()
         };
         let intents = self.plan.flattened();
-        let done = apply_with(&intents, root, &self.container, options, self.ahead);
+        let done = apply_with(
+            &intents,
+            root,
+            &self.container,
+            options,
+            self.ahead,
+            &create,
+        );
         done.map_err(with_phase)
     }
 }

@@ -208,7 +208,7 @@ impl Container {
     }
 
     /// Returns the container's root directory as named by the caller.
-    pub fn rootfs(&self) -> &std::path::Path {
+    pub(crate) fn rootfs(&self) -> &std::path::Path {
         &self.rootfs
     }
 }

@@ -62,10 +62,10 @@ pub enum Phase {
     LibraryPath,
 }
 
-impl Phase {
-    /// Returns upstream's words for a failure in this phase; runtimes and people search logs for them.
-    pub fn category(self) -> &'static str {
-        match self {
+/// Upstream's words for a failure in this phase; runtimes and people search logs for them.
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Initialization => "initialization error",
             Self::Container => "container error",
             Self::Detection => "detection error",
@@ -75,7 +75,7 @@ impl Phase {
             Self::Requirement => "requirement error",
             Self::Mount => "mount error",
             Self::LibraryPath => "ldcache error",
-        }
+        })
     }
 }
 
@@ -166,7 +166,7 @@ impl Error {
 
     /// Adds a cause, converted to lower case.
     #[must_use]
-    pub fn because(mut self, cause: impl fmt::Display) -> Self {
+    pub(crate) fn because(mut self, cause: impl fmt::Display) -> Self {
         self.0.cause = Some(Cause::Text(cause.to_string().to_lowercase()));
         self
     }
@@ -194,7 +194,7 @@ impl Error {
 
     /// Sets the phase, unless an earlier caller has set one.
     #[must_use]
-    pub fn during(mut self, phase: Phase) -> Self {
+    pub(crate) fn during(mut self, phase: Phase) -> Self {
         self.0.phase.get_or_insert(phase);
         self
     }
@@ -220,16 +220,6 @@ impl Error {
             Some(Cause::System(errno)) => Some(errno),
             _ => None,
         }
-    }
-
-    /// Returns the operation that failed; None if the object itself is at fault.
-    pub fn operation(&self) -> Option<&str> {
-        self.0.operation.as_deref()
-    }
-
-    /// Returns the object of the operation, often a path.
-    pub fn object(&self) -> Option<&str> {
-        self.0.object.as_deref()
     }
 
     /// Returns the hint, if there is one.
@@ -310,15 +300,16 @@ mod tests {
     #[test]
     fn parts_stay_apart() {
         let error = Error::file("open failed", "/a: b", Errno::ENOENT).context("saving");
-        assert_eq!(error.operation(), Some("open failed"));
-        assert_eq!(error.object(), Some("/a: b"));
+        assert_eq!(error.0.operation.as_deref(), Some("open failed"));
+        assert_eq!(error.0.object.as_deref(), Some("/a: b"));
         assert_eq!(error.errno(), Some(Errno::ENOENT));
         assert_eq!(error.to_string(), "saving: open failed: /a: b");
         let error = error.context("applying");
         let text = "applying: saving: open failed: /a: b: no such file or directory";
         assert_eq!(error.message(), text);
         let error = Error::fault(ErrorKind::NotFound, "7", "unknown device");
-        assert_eq!((error.operation(), error.object()), (None, Some("7")));
+        assert_eq!(error.0.operation, None);
+        assert_eq!(error.0.object.as_deref(), Some("7"));
     }
 
     #[test]

@@ -21,22 +21,22 @@ mod root;
 
 // its files
 mod arch;
-pub mod binaries;
+mod binaries;
 pub mod catalogue;
 pub mod everything;
 mod file;
-pub mod firmware;
-pub mod ipc;
+mod firmware;
+mod ipc;
 mod libraries;
 
 // the kernel's side
 mod imex;
-pub mod majors;
+pub(crate) mod majors;
 pub mod nodes;
 pub mod numbers;
 pub mod nvcaps;
 pub mod procfs;
-pub mod wsl;
+pub(crate) mod wsl;
 
 // its GPUs
 mod cuda;
@@ -56,35 +56,20 @@ mod session;
 pub use arch::Abi;
 pub use cuda::{CudaFacts, cuda_facts};
 pub use device::{DeviceInfo, FailedGpu};
-pub use driver::{DriverEnvironment, UnversionedFiles, check};
+pub(crate) use driver::{DriverEnvironment, UnversionedFiles, check};
 pub use file::{DriverFile, FileClass, FileLink};
 pub use identity::Identity;
-pub use imex::ImexChannels;
+pub(crate) use imex::ImexChannels;
 pub use integrated::discrete_gpus;
-pub use inventory::{Inventory, MAX_AGE};
-pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
+pub use inventory::Inventory;
+pub use libraries::DEFAULT_LDCACHE;
+pub(crate) use libraries::LibraryCandidates;
 pub use listing::ListedGpu;
+pub use majors::major_of;
 pub use nodes::{DeviceRole, SharedDevice};
 pub use numbers::CharDrivers;
 pub use root::DriverRoot;
 pub use session::{DriverConfig, DriverSession};
-
-/// Returns the directories in which a loader cache has libraries of this machine's width, in cache order; none for
-/// bytes of another format.
-pub fn cached_directories(cache: &[u8]) -> Vec<std::path::PathBuf> {
-    use std::os::unix::ffi::OsStrExt;
-    let Ok(mut listing) = crate::ldcache::listing::Listing::parse(cache) else {
-        return Vec::new();
-    };
-    let is_native = |flags| Abi::of_cache_entry(flags) == Some(Abi::Native);
-    listing.lines.retain(|line| is_native(line.flags));
-    let directories = listing.directories().unwrap_or_default();
-    let path = |bytes: &[u8]| std::path::PathBuf::from(std::ffi::OsStr::from_bytes(bytes));
-    directories
-        .iter()
-        .map(|directory| path(directory.path))
-        .collect()
-}
 
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).
 pub const NVIDIA_MAJOR: u32 = 195;
@@ -204,7 +189,7 @@ impl DriverInfo {
 
 /// A small text file of /proc/driver/nvidia.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ProcFile {
+pub(crate) struct ProcFile {
     /// Its name: `params`, `version` or `registry`.
     pub name: String,
     /// Permission bits.

@@ -173,7 +173,7 @@ fn names(first: String, uuid: &str) -> Vec<String> {
 impl Plan {
     /// Returns the intents for a container with all devices.
     #[must_use]
-    pub fn flattened(&self) -> Vec<Intent> {
+    pub(crate) fn flattened(&self) -> Vec<Intent> {
         flatten(&self.common, &self.devices)
     }
 }

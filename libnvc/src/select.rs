@@ -104,7 +104,7 @@ impl<'a> Choice<'a> {
     /// Chooses the devices that `wanted` names.
     ///
     /// # Errors
-    /// Those of [`select_devices`] and [`select_mig_capability`], each with its phase.
+    /// Those of [`select_devices`] and `select_mig_capability`, each with its phase.
     pub fn make(devices: &'a DeviceInfo, wanted: &DeviceRequest) -> Result<Self> {
         let selection = select_devices(&devices.gpus, &devices.failed, &wanted.ids)
             .map_err(|error| error.during(Phase::Device))?;
@@ -169,7 +169,7 @@ pub fn select_devices<'a, S: AsRef<str>>(
 /// # Errors
 /// `<item>: only 'all' devices are currently supported` and, if single MIG devices are selected, `all: cannot enable
 /// mig-config with specific MIG devices selected`.
-pub fn select_mig_capability<'a, S: AsRef<str>>(
+pub(crate) fn select_mig_capability<'a, S: AsRef<str>>(
     selection: &Selection<'a>,
     capability: MigCapability,
     names: &[S],

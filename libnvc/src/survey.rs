@@ -71,7 +71,7 @@ impl Host {
     ///
     /// # Errors
     /// With their phase: those of [`DriverSession::info`], [`DriverSession::devices`] and [`Choice::make`].
-    pub fn of(
+    pub(crate) fn of(
         session: &mut DriverSession,
         request: &Request,
         new_channels: &[DeviceNode],
@@ -173,6 +173,6 @@ fn global_nodes(
     let mut nodes = vec![node];
     let minors: Vec<u32> = gpus.iter().map(|gpu| gpu.minor).collect();
     let of_gpus = session.capabilities().of_gpus(&minors)?;
-    nodes.extend(of_gpus.into_iter().flatten());
+    nodes.extend(of_gpus.into_iter().flatten().flatten());
     Ok(Some(nodes))
 }

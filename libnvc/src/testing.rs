@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::host::query::protocol::{self, Message};
 use crate::host::{
     DeviceInfo, DeviceNode, DeviceNumber, DriverVersions, FileClass, Gpu, Inventory,
-    device as devices, nvcaps, procfs,
+    device as devices, majors, nvcaps, procfs,
 };
 use crate::ldcache::listing::Listing;
 use crate::ldcache::merge::{self, Fate, FoundLibrary, SearchedDirectory};
@@ -186,6 +186,11 @@ pub fn procfs_number(text: &str, key: &str) -> Option<u32> {
     procfs::number(text, key)
 }
 
+/// Returns the major number of a driver in the text of /proc/devices.
+pub fn major(devices: &[u8], driver: &str) -> Option<u32> {
+    majors::major(devices, driver)
+}
+
 /// Returns the kernel module's version in its `version`.
 pub fn module_version(text: &str) -> Option<&str> {
     procfs::parse_version(text)
@@ -244,9 +249,12 @@ pub fn reply(bytes: &[u8]) -> Reply {
     reply
 }
 
-/// Returns the GPUs of an inventory.
-pub fn inventory_gpus(inventory: &Inventory) -> Vec<Gpu> {
-    inventory.devices().gpus
+/// Longest text of an inventory.
+pub const MAX_INVENTORY: usize = Inventory::MAX_LEN;
+
+/// Returns the versions and the GPUs of an inventory.
+pub fn inventory_parts(inventory: &Inventory) -> (&DriverVersions, Vec<Gpu>) {
+    (inventory.versions(), inventory.devices().gpus)
 }
 
 /// Returns the application profile for the GPUs with these minor numbers.

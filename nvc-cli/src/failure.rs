@@ -1,5 +1,7 @@
 //! Prints failures: the hint, then the program's name, the category, and the library's message.
 
+use std::borrow::Cow;
+
 use libnvc::{Error, ErrorKind, Phase};
 use nvc_program::messages;
 
@@ -18,7 +20,7 @@ pub(crate) mod category {
 /// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct CommandError {
-    category: &'static str,
+    category: Cow<'static, str>,
     error: Error,
 }
 
@@ -26,7 +28,7 @@ impl CommandError {
     /// Reports an invalid option value.
     pub(crate) fn input(text: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
-            category: category::INPUT,
+            category: category::INPUT.into(),
             error: Error::new(ErrorKind::InvalidArgument, text).hint(hint),
         }
     }
@@ -57,14 +59,20 @@ pub(crate) trait Categorise<T> {
 impl From<Error> for CommandError {
     /// Converts an error with a phase.
     fn from(error: Error) -> Self {
-        let category = error.phase().unwrap_or(Phase::Mount).category();
-        Self { category, error }
+        let phase = error.phase().unwrap_or(Phase::Mount);
+        Self {
+            category: phase.to_string().into(),
+            error,
+        }
     }
 }
 
 impl<T> Categorise<T> for libnvc::Result<T> {
     fn category(self, category: &'static str) -> Result<T, CommandError> {
-        self.map_err(|error| CommandError { category, error })
+        self.map_err(|error| CommandError {
+            category: category.into(),
+            error,
+        })
     }
 }
 
@@ -76,7 +84,7 @@ mod tests {
     fn text_has_hint_and_cleanup() {
         let cleanup = Error::new(ErrorKind::System, "unmount failed");
         let failure = CommandError {
-            category: "mount error",
+            category: "mount error".into(),
             error: Error::new(ErrorKind::System, "x")
                 .hint("do y")
                 .with_cleanup([cleanup]),

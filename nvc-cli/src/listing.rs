@@ -32,13 +32,9 @@ impl CapabilityNodes for DriverSession {
     }
 
     fn nodes_of_gpus(&self, minors: &[u32]) -> Result<Option<Vec<Vec<HostPath>>>> {
-        let capabilities = self.capabilities();
-        if !capabilities.has_devices() {
-            return Ok(None);
-        }
         let paths = |nodes: Vec<DeviceNode>| nodes.into_iter().map(|node| node.path).collect();
-        let of_gpus = capabilities.of_gpus(minors)?;
-        Ok(Some(of_gpus.into_iter().map(paths).collect()))
+        let of_gpus = self.capabilities().of_gpus(minors)?;
+        Ok(of_gpus.map(|of_gpus| of_gpus.into_iter().map(paths).collect()))
     }
 }
 
@@ -184,8 +180,9 @@ mod tests {
 
     /// Returns a smaller version of the machine on which upstream was recorded.
     fn machine() -> (DriverInfo, DeviceInfo) {
-        let shared = |role: DeviceRole, minor| {
-            SharedDevice::new(DeviceNode::new(role.path(), 195, minor), role)
+        let shared = |role: DeviceRole, minor| SharedDevice {
+            node: DeviceNode::new(role.path(), 195, minor),
+            role,
         };
         let file = |path: &str, class, abi| DriverFile {
             abi,

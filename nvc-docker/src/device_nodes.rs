@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use libnvc::host::nodes::{CONTROL, UVM, UVM_TOOLS};
+use libnvc::host::DeviceRole;
 use libnvc::host::{CharDrivers, DeviceNumber};
 use libnvc::{Error, ErrorKind, Result};
 
@@ -19,11 +19,12 @@ use libnvc::{Error, ErrorKind, Result};
 pub(crate) fn of_gpus(minors: impl IntoIterator<Item = u32>) -> Result<Vec<String>> {
     let drivers = CharDrivers::discover();
     let mut paths = Vec::new();
-    for path in [CONTROL, UVM] {
+    for path in [DeviceRole::Control.path(), DeviceRole::Uvm.path()] {
         paths.push(required(path.to_owned(), &drivers)?);
     }
-    if is_there(UVM_TOOLS, &drivers)? {
-        paths.push(UVM_TOOLS.to_owned());
+    let debuggers = DeviceRole::UvmTools.path();
+    if is_there(debuggers, &drivers)? {
+        paths.push(debuggers.to_owned());
     }
     for minor in minors {
         paths.push(required(format!("/dev/nvidia{minor}"), &drivers)?);

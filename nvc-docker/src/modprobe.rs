@@ -4,7 +4,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use libnvc::host::majors;
+use libnvc::host::major_of;
 use libnvc::{Error, ErrorKind, Result};
 use nix::sys::stat::makedev;
 
@@ -16,8 +16,7 @@ const NODES: [&str; 2] = ["/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 
 /// Returns true if the unified memory driver is loaded and has its nodes, so that NVIDIA's program would do nothing.
 pub fn is_loaded() -> bool {
-    let devices = std::fs::read(majors::PATH).unwrap_or_default();
-    let Some(major) = majors::major(&devices, "nvidia-uvm") else {
+    let Ok(Some(major)) = major_of("nvidia-uvm") else {
         return false;
     };
     NODES.iter().zip(0..).all(|(path, minor)| {

@@ -97,7 +97,7 @@ impl<'a> Look<'a> {
         let own = OwnDevices::of(self.container, self.host)?;
         let mut actions = Vec::new();
         for (directory, entries, shown) in [
-            ("gpus", procfs::gpu_minors(self.host), &own.gpus),
+            ("gpus", gpu_minors(self.host), &own.gpus),
             ("capabilities", nvcaps::files(self.host), &own.capabilities),
         ] {
             let directory = HostPath::new(procfs::DIRECTORY).join(directory);
@@ -242,4 +242,12 @@ impl<'a> Look<'a> {
             descriptors: descriptors.as_fd(),
         })
     }
+}
+
+/// Returns the directories of all GPUs with their minor numbers, as far as the kernel module lists them.
+fn gpu_minors(host: &DriverRoot) -> Vec<(HostPath, Option<u32>)> {
+    let directory = HostPath::new(procfs::DIRECTORY).join("gpus");
+    let gpus = procfs::gpus(host).into_iter();
+    gpus.map(|gpu| (directory.join(gpu.busid), gpu.minor))
+        .collect()
 }

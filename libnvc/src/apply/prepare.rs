@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Sender};
 
 use nix::errno::Errno;
 
-use super::{Ahead, ApplyOptions, LastOnHost};
+use super::{Ahead, ApplyOptions};
 use crate::apply::ldconfig::PreparedLdconfig;
 use crate::apply::ldconfig::builtin::News;
 use crate::apply::look::Look;
@@ -146,6 +146,7 @@ pub(super) struct Preparation<'a, 'o> {
     pub(super) root: &'o DriverRoot,
     pub(super) container: &'a Container,
     pub(super) options: ApplyOptions<'o>,
+    pub(super) last_on_host: &'o dyn Fn(),
 }
 
 impl<'a> Preparation<'a, '_> {
@@ -194,9 +195,7 @@ impl<'a> Preparation<'a, '_> {
             }
         }
         work.devices = self.rules(devices)?;
-        if let Some(LastOnHost(create)) = self.options.last_on_host {
-            create();
-        }
+        (self.last_on_host)();
         for step in late {
             self.add(step, &mut sources, requests, &mut work)?;
         }

@@ -20,7 +20,7 @@ use crate::path::HostPath;
 ///
 /// # Errors
 /// `environment variable PATH not found`.
-pub fn find(
+pub(crate) fn find(
     root: &DriverRoot,
     path: Option<&OsStr>,
     options: DriverOptions,

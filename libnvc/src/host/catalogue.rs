@@ -315,13 +315,13 @@ impl Pattern {
     }
 
     /// Returns true if a container with these capabilities gets the file.
-    pub fn is_wanted(&self, capabilities: Capabilities) -> bool {
+    pub(crate) fn is_wanted(&self, capabilities: Capabilities) -> bool {
         is_wanted(self.class, self.capability, capabilities)
     }
 }
 
 /// Returns true if a container with these capabilities gets a file of this class and capability.
-pub fn is_wanted(
+pub(crate) fn is_wanted(
     class: FileClass,
     capability: Option<Capability>,
     capabilities: Capabilities,
@@ -354,7 +354,7 @@ pub fn is_legacy_gl(basename: &OsStr) -> bool {
 }
 
 /// Returns true for the library that has one variant per thread-local storage model.
-pub fn is_tls(basename: &OsStr) -> bool {
+pub(crate) fn is_tls(basename: &OsStr) -> bool {
     stem(basename.as_bytes()) == Some(b"libnvidia-tls.so")
 }
 

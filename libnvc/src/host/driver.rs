@@ -16,7 +16,7 @@ use crate::path::HostPath;
 
 /// Environment variables that discovery uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DriverEnvironment {
+pub(crate) struct DriverEnvironment {
     /// `PATH`
     pub path: Option<OsString>,
     /// `CUDA_MPS_PIPE_DIRECTORY`
@@ -25,7 +25,7 @@ pub struct DriverEnvironment {
 
 impl DriverEnvironment {
     /// Reads the process's environment; empty variables count as unset, except `PATH`.
-    pub fn of_process() -> Self {
+    pub(crate) fn of_process() -> Self {
         let mps = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY");
         Self {
             path: std::env::var_os("PATH"),
@@ -38,7 +38,7 @@ impl DriverEnvironment {
 ///
 /// # Errors
 /// A loader cache named by the caller that is missing or malformed; `environment variable PATH not found`.
-pub fn check(
+pub(crate) fn check(
     root: &DriverRoot,
     ldcache: Option<&HostPath>,
     environment: &DriverEnvironment,
@@ -51,7 +51,7 @@ pub fn check(
 
 /// Files that do not depend on the driver's version, found while NVML is still working.
 #[derive(Debug)]
-pub struct UnversionedFiles {
+pub(crate) struct UnversionedFiles {
     binaries: Result<Vec<DriverFile>>,
     ipcs: Vec<DriverFile>,
     devices: Result<Vec<SharedDevice>>,
@@ -59,7 +59,7 @@ pub struct UnversionedFiles {
 
 impl UnversionedFiles {
     /// Finds them and keeps errors until they are due. `wsl` is empty except on WSL2 hosts.
-    pub fn find(
+    pub(crate) fn find(
         root: &DriverRoot,
         options: DriverOptions,
         environment: &DriverEnvironment,

@@ -72,7 +72,7 @@ impl DriverFile {
 
     /// Sets the capability.
     #[must_use]
-    pub fn of(mut self, capability: Option<Capability>) -> Self {
+    pub(crate) fn of(mut self, capability: Option<Capability>) -> Self {
         self.capability = capability;
         self
     }

@@ -15,7 +15,7 @@ use crate::inroot;
 use crate::path::HostPath;
 
 /// Returns the firmware of a driver version, sorted by name; empty if the directory is missing or unreadable.
-pub fn find(root: &DriverRoot, driver_version: &str) -> Vec<DriverFile> {
+pub(crate) fn find(root: &DriverRoot, driver_version: &str) -> Vec<DriverFile> {
     let directory = HostPath::new("/lib/firmware/nvidia").join(driver_version);
     match names(root, &directory) {
         Ok(names) => {

@@ -16,14 +16,14 @@ const USUAL_COUNT: u32 = 2048;
 
 /// The channels of a driver.
 #[derive(Clone, Copy, Debug)]
-pub struct ImexChannels {
+pub(crate) struct ImexChannels {
     count: u32,
     major: Option<u32>,
 }
 
 impl ImexChannels {
     /// Reads the driver's parameters, and its major number.
-    pub fn read(root: &DriverRoot) -> Self {
+    pub(crate) fn read(root: &DriverRoot) -> Self {
         let read = |path: HostPath| {
             let bytes = root.read(&path).unwrap_or_default();
             String::from_utf8_lossy(&bytes).into_owned()
@@ -40,7 +40,7 @@ impl ImexChannels {
     ///
     /// # Errors
     /// `unsupported IMEX channel value: <channel>`.
-    pub fn check(&self, channel: u32) -> Result<()> {
+    pub(crate) fn check(&self, channel: u32) -> Result<()> {
         if channel < self.count {
             return Ok(());
         }
@@ -54,7 +54,7 @@ impl ImexChannels {
 
     /// Returns the node that a channel will have with this owner; None if there is no such channel, or no driver of
     /// channels.
-    pub fn node(&self, channel: u32, owner: NodeOwner) -> Option<DeviceNode> {
+    pub(crate) fn node(&self, channel: u32, owner: NodeOwner) -> Option<DeviceNode> {
         self.check(channel).ok()?;
         let directory = HostPath::new(nodes::IMEX_DIRECTORY);
         Some(DeviceNode {

@@ -14,7 +14,8 @@ pub(super) const THOR: PciReport = PciReport {
     device: 0,
 };
 
-/// Returns the GPUs that the kernel module lists, except an integrated one: for a driver whose NVML does not answer.
+/// Returns the GPUs on the PCI bus that the kernel module lists with a node, except an integrated one: for a driver
+/// whose NVML does not answer.
 pub fn discrete_gpus(root: &DriverRoot) -> Vec<ModuleGpu> {
     let PciReport {
         domain,
@@ -23,7 +24,7 @@ pub fn discrete_gpus(root: &DriverRoot) -> Vec<ModuleGpu> {
     } = THOR;
     let thor = format!("{domain:04x}:{bus:02x}:{device:02x}.0");
     let mut gpus = procfs::gpus(root);
-    gpus.retain(|gpu| gpu.busid != thor);
+    gpus.retain(|gpu| gpu.is_pci && gpu.minor.is_some() && gpu.busid != thor);
     gpus
 }
 

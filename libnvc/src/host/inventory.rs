@@ -30,7 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 const VERSION: u32 = 1;
 
 /// Age at which an inventory becomes invalid: also the time that a query may take.
-pub const MAX_AGE: Duration = Duration::from_secs(30);
+pub(crate) const MAX_AGE: Duration = Duration::from_secs(30);
 
 /// NVML's answers about the driver and the GPUs that a container is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ struct MigText {
 
 impl Inventory {
     /// Longest text, in bytes; enough for 64 GPUs with seven MIG devices each. exec(2) limits an argument to 128 KiB.
-    pub const MAX_LEN: usize = 96 << 10;
+    pub(crate) const MAX_LEN: usize = 96 << 10;
 
     /// Describes what was granted at `time`: `gpus`, each with its granted MIG devices only. Returns None if a text
     /// cannot express it, which is so under WSL2, or if the text would be too long.
@@ -93,7 +93,7 @@ impl Inventory {
     }
 
     /// Returns the driver's versions.
-    pub fn versions(&self) -> &DriverVersions {
+    pub(crate) fn versions(&self) -> &DriverVersions {
         &self.versions
     }
 

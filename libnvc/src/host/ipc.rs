@@ -25,7 +25,11 @@ const FABRICMANAGER: &str = "/var/run/nvidia-fabricmanager/socket";
 const MPS: &str = "/tmp/nvidia-mps";
 
 /// Returns the existing sockets and directories, links resolved; `mps` is the caller's `CUDA_MPS_PIPE_DIRECTORY`.
-pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Vec<DriverFile> {
+pub(crate) fn find(
+    root: &DriverRoot,
+    mps: Option<&Path>,
+    options: DriverOptions,
+) -> Vec<DriverFile> {
     let socket = SFlag::S_IFSOCK;
     let mps = mps.unwrap_or(Path::new(MPS));
     let places = [

@@ -36,7 +36,7 @@ const GL_CORES: &[&str] = &["libnvidia-glcore.so", "libnvidia-eglcore.so"];
 
 /// Libraries of any version that may be the driver's, in cache order.
 #[derive(Debug)]
-pub struct LibraryCandidates {
+pub(crate) struct LibraryCandidates {
     patterns: Vec<&'static Pattern>,
     wsl: bool,
     candidates: Vec<Candidate>,
@@ -66,7 +66,7 @@ impl LibraryCandidates {
     /// # Errors
     /// `open failed: <cache>: <cause>` and `unsupported file format: <cache>` if the caller named the cache, or if the
     /// usual directories have no driver library either.
-    pub fn collect(
+    pub(crate) fn collect(
         root: &DriverRoot,
         ldcache: Option<&HostPath>,
         options: DriverOptions,
@@ -102,7 +102,7 @@ impl LibraryCandidates {
     }
 
     /// Returns the libraries of a driver version: native, then 32-bit, each in catalogue order.
-    pub fn select(&self, driver_version: &str) -> Vec<DriverFile> {
+    pub(crate) fn select(&self, driver_version: &str) -> Vec<DriverFile> {
         let mut selection = Selection {
             version: driver_version,
             wsl: self.wsl,

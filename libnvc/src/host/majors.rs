@@ -3,21 +3,42 @@
 //! The kernel writes a line `major name` for each driver, in a section with a headline for each kind of device. Names
 //! of block devices are a different set, so the section matters.
 
+use crate::error::{Error, Result};
+use crate::read_file;
+
 /// The kernel's file.
-pub const PATH: &str = "/proc/devices";
+pub(crate) const PATH: &str = "/proc/devices";
 
 /// Drivers of the GPUs' devices; before 2023 they registered under the second name.
-pub const GPU_DRIVERS: [&str; 2] = ["nvidia", "nvidia-frontend"];
+pub(crate) const GPU_DRIVERS: [&str; 2] = ["nvidia", "nvidia-frontend"];
 
 const CHARACTERS: &[u8] = b"Character devices:";
 
+/// Returns the major number of a driver on this machine, `nvidia` by either of its names; None if it is not loaded.
+///
+/// # Errors
+/// `open failed: /proc/devices: <cause>`.
+pub fn major_of(driver: &str) -> Result<Option<u32>> {
+    let devices = read_file::read_path(PATH);
+    let devices = devices.map_err(|errno| Error::file("open failed", PATH, errno))?;
+    Ok(by_any_name(&devices, driver))
+}
+
+fn by_any_name(devices: &[u8], driver: &str) -> Option<u32> {
+    let names = match driver {
+        "nvidia" => &GPU_DRIVERS[..],
+        _ => &[driver],
+    };
+    names.iter().find_map(|name| major(devices, name))
+}
+
 /// Returns the major number of a driver in the text of /proc/devices.
-pub fn major(devices: &[u8], driver: &str) -> Option<u32> {
+pub(crate) fn major(devices: &[u8], driver: &str) -> Option<u32> {
     majors(devices, driver).next()
 }
 
 /// Returns all major numbers of a driver: one that has run out of minor numbers registers again.
-pub fn majors<'t>(devices: &'t [u8], driver: &'t str) -> impl Iterator<Item = u32> + 't {
+pub(crate) fn majors<'t>(devices: &'t [u8], driver: &'t str) -> impl Iterator<Item = u32> + 't {
     let of_driver = entries(devices).filter(move |(_, name)| *name == driver);
     of_driver.map(|(major, _)| major)
 }
@@ -64,5 +85,13 @@ mod tests {
         assert!(majors(DEVICES, "nvidia-caps").eq([234, 236]));
         assert_eq!(major(b"Block devices:\n195 nvidia\n", "nvidia"), None);
         assert_eq!(major(b"", "nvidia"), None);
+    }
+
+    #[test]
+    fn the_gpus_driver_has_two_names() {
+        let text = b"Character devices:\n  1 mem\n195 nvidia-frontend\n510 nvidia-uvm\n\nBlock devices:\n  8 nvidia\n";
+        assert_eq!(by_any_name(text, "nvidia"), Some(195));
+        assert_eq!(by_any_name(text, "nvidia-uvm"), Some(510));
+        assert_eq!(by_any_name(text, "nvidia-caps"), None);
     }
 }

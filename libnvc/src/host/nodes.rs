@@ -16,26 +16,16 @@ use crate::inroot;
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
-/// The control device, which has a fixed number.
-pub const CONTROL: &str = "/dev/nvidiactl";
-/// Unified memory, with a dynamic major number.
-pub const UVM: &str = "/dev/nvidia-uvm";
-/// Unified memory for debuggers.
-pub const UVM_TOOLS: &str = "/dev/nvidia-uvm-tools";
-/// Mode setting for displays.
-pub const MODESET: &str = "/dev/nvidia-modeset";
 /// Directory of the IMEX channels.
 pub const IMEX_DIRECTORY: &str = "/dev/nvidia-caps-imex-channels";
-/// The only device of a WSL2 host.
-pub const DXG: &str = "/dev/dxg";
 
 /// Purpose of a device that all GPUs share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceRole {
-    /// Opens the driver.
+    /// Opens the driver; has a fixed number.
     Control,
-    /// Unified memory.
+    /// Unified memory; has a dynamic major number.
     Uvm,
     /// Unified memory for debuggers.
     UvmTools,
@@ -55,38 +45,27 @@ pub struct SharedDevice {
 }
 
 impl DeviceRole {
-    /// All roles.
-    pub const ALL: [Self; 5] = [
-        Self::Control,
-        Self::Uvm,
-        Self::UvmTools,
-        Self::Modeset,
-        Self::Dxg,
-    ];
-
     /// Returns the path of its node.
-    pub fn path(self) -> &'static str {
+    pub const fn path(self) -> &'static str {
         match self {
-            Self::Control => CONTROL,
-            Self::Uvm => UVM,
-            Self::UvmTools => UVM_TOOLS,
-            Self::Modeset => MODESET,
-            Self::Dxg => DXG,
+            Self::Control => "/dev/nvidiactl",
+            Self::Uvm => "/dev/nvidia-uvm",
+            Self::UvmTools => "/dev/nvidia-uvm-tools",
+            Self::Modeset => "/dev/nvidia-modeset",
+            Self::Dxg => "/dev/dxg",
         }
     }
 }
 
-impl SharedDevice {
-    /// Describes a device with this role.
-    pub fn new(node: DeviceNode, role: DeviceRole) -> Self {
-        Self { node, role }
-    }
-}
-
 /// Returns the devices that all GPUs share; omits missing ones, and nodes that are not the driver's devices.
-pub fn find(root: &DriverRoot, options: DriverOptions, drivers: &CharDrivers) -> Vec<SharedDevice> {
-    let control = DeviceNode::new(CONTROL, NVIDIA_MAJOR, CONTROL_MINOR);
-    let control = SharedDevice::new(control, DeviceRole::Control);
+pub(crate) fn find(
+    root: &DriverRoot,
+    options: DriverOptions,
+    drivers: &CharDrivers,
+) -> Vec<SharedDevice> {
+    let role = DeviceRole::Control;
+    let node = DeviceNode::new(role.path(), NVIDIA_MAJOR, CONTROL_MINOR);
+    let control = SharedDevice { node, role };
     let others = [
         (DriverOptions::NO_UVM, DeviceRole::Uvm),
         (DriverOptions::NO_UVM, DeviceRole::UvmTools),
@@ -95,7 +74,7 @@ pub fn find(root: &DriverRoot, options: DriverOptions, drivers: &CharDrivers) ->
     let others = others.into_iter().filter(|(no, _)| !options.contains(*no));
     let others = others.filter_map(|(_, role)| {
         let node = optional(root, &HostPath::new(role.path()), drivers)?;
-        Some(SharedDevice::new(node, role))
+        Some(SharedDevice { node, role })
     });
     [control].into_iter().chain(others).collect()
 }
@@ -116,7 +95,7 @@ pub fn of_specification(
     ] {
         let path = HostPath::new(role.path());
         match at(root, &path, drivers) {
-            Ok(node) => found.push(SharedDevice::new(node, role)),
+            Ok(node) => found.push(SharedDevice { node, role }),
             Err(error) => missing.push(error.message()),
         }
     }
@@ -150,21 +129,27 @@ pub fn at(root: &DriverRoot, path: &HostPath, drivers: &CharDrivers) -> Result<D
 ///
 /// # Errors
 /// `stat failed: /dev/dxg: <cause>`.
-pub fn find_dxg() -> Result<SharedDevice> {
-    let failed = |errno| Error::file("stat failed", DXG, errno);
-    let stat = nix::sys::stat::stat(DXG).map_err(failed)?;
-    let node = node_of(&HostPath::new(DXG), &stat).map_err(failed)?;
-    if let Some(is) = CharDrivers::discover().difference(DXG, node.number) {
-        return Err(another(Path::new(DXG), &is));
+pub(crate) fn find_dxg() -> Result<SharedDevice> {
+    let role = DeviceRole::Dxg;
+    let path = role.path();
+    let failed = |errno| Error::file("stat failed", path, errno);
+    let stat = nix::sys::stat::stat(path).map_err(failed)?;
+    let node = node_of(&HostPath::new(path), &stat).map_err(failed)?;
+    if let Some(is) = CharDrivers::discover().difference(path, node.number) {
+        return Err(another(Path::new(path), &is));
     }
-    Ok(SharedDevice::new(node, DeviceRole::Dxg))
+    Ok(SharedDevice { node, role })
 }
 
 /// Returns the node of an IMEX channel.
 ///
 /// # Errors
 /// `stat failed: <node>: <cause>`, or `invalid device node: <node>: <why>`.
-pub fn imex_channel(root: &DriverRoot, channel: u32, drivers: &CharDrivers) -> Result<DeviceNode> {
+pub(crate) fn imex_channel(
+    root: &DriverRoot,
+    channel: u32,
+    drivers: &CharDrivers,
+) -> Result<DeviceNode> {
     let path = HostPath::new(format!("{IMEX_DIRECTORY}/channel{channel}"));
     let node = lookup(root, &path).map_err(|errno| {
         Error::file("stat failed", root.join(&path), errno)

@@ -151,7 +151,7 @@ impl CharDrivers {
 
     /// Takes the numbers of classes of devices from this sysfs.
     #[must_use]
-    pub fn with_sysfs(self, sysfs: impl Into<PathBuf>) -> Self {
+    pub(crate) fn with_sysfs(self, sysfs: impl Into<PathBuf>) -> Self {
         let sysfs = Some(sysfs.into());
         Self { sysfs, ..self }
     }

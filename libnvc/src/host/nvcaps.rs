@@ -76,7 +76,7 @@ impl Capabilities {
     }
 
     /// Returns true if there are devices, so that the other methods can succeed.
-    pub fn has_devices(self) -> bool {
+    pub(crate) fn has_devices(self) -> bool {
         self.major.is_some()
     }
 
@@ -103,15 +103,19 @@ impl Capabilities {
             .ok_or_else(|| malformed("no nvidia-caps in /proc/devices"))
     }
 
-    /// Returns the devices of all capabilities that each GPU can have, whether or not the instances exist.
+    /// Returns the devices of all capabilities that each GPU can have, whether or not the instances exist; None if
+    /// capabilities are not devices.
     ///
     /// Reads the kernel's table, over a hundred lines per GPU on the largest machine, once for all of them.
     ///
     /// # Errors
     /// `unable to open file for reading: /proc/driver/nvidia-caps/mig-minors: <cause>`.
-    pub fn of_gpus(self, minors: &[u32]) -> Result<Vec<Vec<DeviceNode>>> {
+    pub fn of_gpus(self, minors: &[u32]) -> Result<Option<Vec<Vec<DeviceNode>>>> {
+        if !self.has_devices() {
+            return Ok(None);
+        }
         if minors.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Some(Vec::new()));
         }
         let text = read_file::read_path(MIG_MINORS)
             .map_err(|errno| Error::file("unable to open file for reading", MIG_MINORS, errno))?;
@@ -120,7 +124,7 @@ impl Capabilities {
             let minors = by_gpu.get(gpu).map_or(&[][..], Vec::as_slice).iter();
             minors.filter_map(|minor| self.node(*minor)).collect()
         };
-        Ok(minors.iter().map(nodes).collect())
+        Ok(Some(minors.iter().map(nodes).collect()))
     }
 
     fn node(self, minor: u32) -> Option<DeviceNode> {
@@ -241,14 +245,6 @@ impl MigMinors {
         }
         Ok(found)
     }
-}
-
-/// Returns the device of a capability's file, for callers that need only one.
-///
-/// # Errors
-/// As [`Capabilities::device`].
-pub fn device_from_proc_path(root: &DriverRoot, file: &HostPath) -> Result<DeviceNode> {
-    Capabilities::discover().device(root, file)
 }
 
 /// Parses names and minor numbers from the text of mig-minors, e.g. `gpu0/gi0/ci0/access` and 4.

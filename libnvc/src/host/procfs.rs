@@ -14,7 +14,7 @@ use crate::path::HostPath;
 use crate::read_file;
 
 /// Directory of the kernel module's files.
-pub const DIRECTORY: &str = "/proc/driver/nvidia";
+pub(crate) const DIRECTORY: &str = "/proc/driver/nvidia";
 
 /// Size limit: the files have a few hundred bytes, unless something else is in their place.
 const MAX_SIZE: u64 = 1 << 20;
@@ -25,7 +25,7 @@ const MAX_GPUS: usize = 4098;
 /// Returns the text files that containers get a copy of, as far as they exist: `params`, `version` and `registry`.
 ///
 /// The copy of `params` tells the container's programs not to create device nodes.
-pub fn files(root: &DriverRoot) -> Vec<ProcFile> {
+pub(crate) fn files(root: &DriverRoot) -> Vec<ProcFile> {
     let names = ["params", "version", "registry"];
     let read = |name: &&str| match read_file(root, name) {
         Ok(file) => Some(file),
@@ -96,35 +96,38 @@ pub fn gpu_directory(root: &DriverRoot, busid: &str) -> Option<HostPath> {
     })
 }
 
-/// A GPU on the PCI bus, as the kernel module describes it.
+/// A GPU as the kernel module describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleGpu {
-    /// PCI address: `0000:3b:00.0`.
+    /// Its PCI address, the name of its directory: `0000:3b:00.0`.
     pub busid: String,
+    /// `GPU-…`; empty if the module does not know it.
+    pub uuid: String,
     /// Minor number of its node.
-    pub minor: u32,
+    pub minor: Option<u32>,
+    /// True if it is on the PCI bus; a SoC's display is not.
+    pub is_pci: bool,
 }
 
-/// Returns the GPUs on the PCI bus that the kernel module lists, sorted by address; none if it is not loaded.
+impl ModuleGpu {
+    /// Reads a GPU's `information`.
+    fn of(busid: String, information: &str) -> Self {
+        let field = |name: &str| {
+            let mut lines = information.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value.map_or("", str::trim)
+        };
+        Self {
+            busid,
+            uuid: field("GPU UUID").to_owned(),
+            minor: number(information, "Device Minor"),
+            is_pci: field("Bus Type").starts_with("PCI"),
+        }
+    }
+}
+
+/// Returns the GPUs that the kernel module lists, sorted by address; none if it is not loaded.
 pub fn gpus(root: &DriverRoot) -> Vec<ModuleGpu> {
-    let gpu = |(busid, text): (String, String)| {
-        let minor = minor_on_pci(&text)?;
-        Some(ModuleGpu { busid, minor })
-    };
-    information(root).into_iter().filter_map(gpu).collect()
-}
-
-/// Returns the directories of all GPUs with their minor numbers, as far as the kernel module lists them.
-pub(crate) fn gpu_minors(root: &DriverRoot) -> Vec<(HostPath, Option<u32>)> {
-    let gpus = HostPath::new(DIRECTORY).join("gpus");
-    let listed = information(root).into_iter();
-    listed
-        .map(|(name, text)| (gpus.join(name), number(&text, "Device Minor")))
-        .collect()
-}
-
-/// Returns the names of the GPUs' directories, sorted, each with its `information`.
-fn information(root: &DriverRoot) -> Vec<(String, String)> {
     let gpus = HostPath::new(DIRECTORY).join("gpus");
     let mut names = Vec::new();
     // A list that is cut short is as good as the rest of it.
@@ -138,17 +141,9 @@ fn information(root: &DriverRoot) -> Vec<(String, String)> {
     let read = |name: String| {
         let text = root.read(&gpus.join(&name).join("information"));
         let text = text.unwrap_or_default();
-        (name, String::from_utf8_lossy(&text).into_owned())
+        ModuleGpu::of(name, &String::from_utf8_lossy(&text))
     };
     names.into_iter().map(read).collect()
-}
-
-/// Returns the minor number in a GPU's `information`, if the GPU is on the PCI bus. A SoC's display is not.
-fn minor_on_pci(information: &str) -> Option<u32> {
-    let mut lines = information.lines();
-    let bus = lines.find_map(|line| line.strip_prefix("Bus Type:"))?;
-    let is_pci = bus.trim_start().starts_with("PCI");
-    is_pci.then(|| number(information, "Device Minor"))?
 }
 
 /// Returns the kernel module's version, if it is loaded.
@@ -160,7 +155,10 @@ pub fn module_version(root: &DriverRoot) -> Option<String> {
 /// Returns the libraries' version, if there are libraries and none has the module's version.
 ///
 /// NVML reports only that they differ; a caller that has both can name them.
-pub fn version_mismatch<'a>(module: &str, candidates: &'a LibraryCandidates) -> Option<&'a str> {
+pub(crate) fn version_mismatch<'a>(
+    module: &str,
+    candidates: &'a LibraryCandidates,
+) -> Option<&'a str> {
     let libraries = candidates.versions().next()?;
     let fits = candidates.versions().any(|version| version == module);
     (!fits).then_some(libraries)
@@ -212,12 +210,15 @@ mod tests {
     }
 
     #[test]
-    fn gpus_have_an_address_and_a_minor_number() {
+    fn gpus_as_the_module_describes_them() {
         let dir = tempfile::tempdir().unwrap();
         let root = || DriverRoot::open(dir.path()).unwrap();
         assert_eq!(gpus(&root()), []);
         for (busid, text) in [
-            ("0005:09:00.0", "Bus Type: \t PCIe\nDevice Minor: \t 1\n"),
+            (
+                "0005:09:00.0",
+                "GPU UUID: \t GPU-1\nBus Type: \t PCIe\nDevice Minor: \t 1\n",
+            ),
             ("0000:00:00.0", "Bus Type: \t Unknown\nDevice Minor: \t 2\n"),
             ("0006:01:00.0", "Bus Type: \t PCIe\n"),
             ("0001:01:00.0", "Device Minor: 3\nBus Type: \t PCI\n"),
@@ -226,13 +227,19 @@ mod tests {
             std::fs::create_dir_all(&at).unwrap();
             std::fs::write(at.join("information"), text).unwrap();
         }
-        let found = gpus(&root()).into_iter().map(|gpu| (gpu.busid, gpu.minor));
-        let found: Vec<_> = found.collect();
-        let expected = [("0001:01:00.0", 3), ("0005:09:00.0", 1)];
-        assert_eq!(
-            found,
-            expected.map(|(busid, minor)| (busid.to_owned(), minor))
-        );
+        let gpu = |busid: &str, uuid: &str, minor, is_pci| ModuleGpu {
+            busid: busid.into(),
+            uuid: uuid.into(),
+            minor,
+            is_pci,
+        };
+        let expected = [
+            gpu("0000:00:00.0", "", Some(2), false),
+            gpu("0001:01:00.0", "", Some(3), true),
+            gpu("0005:09:00.0", "GPU-1", Some(1), true),
+            gpu("0006:01:00.0", "", None, true),
+        ];
+        assert_eq!(gpus(&root()), expected);
     }
 
     #[test]

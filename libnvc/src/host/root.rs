@@ -37,7 +37,7 @@ impl DriverRoot {
     }
 
     /// Returns the host path of a file below the root, for messages.
-    pub fn join(&self, path: &HostPath) -> PathBuf {
+    pub(crate) fn join(&self, path: &HostPath) -> PathBuf {
         path.below(&self.path)
     }
 
@@ -45,7 +45,7 @@ impl DriverRoot {
     ///
     /// # Errors
     /// The system's, unchanged: callers add the purpose of the path. The same holds for the other methods.
-    pub fn resolve(&self, path: &HostPath) -> Result<OwnedFd, Errno> {
+    pub(crate) fn resolve(&self, path: &HostPath) -> Result<OwnedFd, Errno> {
         self.dir.resolve(path.as_path())
     }
 
@@ -60,22 +60,22 @@ impl DriverRoot {
     }
 
     /// Opens a file or directory inside the root for reading.
-    pub fn open_file(&self, path: &HostPath) -> Result<File, Errno> {
+    pub(crate) fn open_file(&self, path: &HostPath) -> Result<File, Errno> {
         self.dir.open_file(path.as_path())
     }
 
     /// Reads a file inside the root, up to 64 MiB.
-    pub fn read(&self, path: &HostPath) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn read(&self, path: &HostPath) -> Result<Vec<u8>, Errno> {
         self.dir.read(path.as_path())
     }
 
     /// Returns true if a path exists inside the root.
-    pub fn exists(&self, path: &HostPath) -> Result<bool, Errno> {
+    pub(crate) fn exists(&self, path: &HostPath) -> Result<bool, Errno> {
         self.dir.exists(path.as_path())
     }
 
     /// Opens a path by reference, and returns its real path: links resolved, relative to the root.
-    pub fn real_path(&self, path: &HostPath) -> Result<(OwnedFd, HostPath), Errno> {
+    pub(crate) fn real_path(&self, path: &HostPath) -> Result<(OwnedFd, HostPath), Errno> {
         let (fd, real) = self.dir.real_path(path.as_path())?;
         Ok((fd, HostPath::new(real)))
     }

@@ -197,7 +197,7 @@ impl DriverSession {
     ///
     /// # Errors
     /// Those of opening the root; the inventory is too old, or about another driver. Query NVML then.
-    pub fn open_known(
+    pub(crate) fn open_known(
         config: &DriverConfig,
         inventory: Inventory,
         options: DriverOptions,
@@ -317,7 +317,7 @@ impl DriverSession {
     /// Waits until NVML is initialised.
     ///
     /// # Errors
-    /// Those of [`Query::ready`](super::query::Query::ready).
+    /// Those of `Query::ready`.
     pub fn ready(&mut self) -> Result<()> {
         let result = self.answers.ready();
         if result.is_err() && self.found.is_none() {
@@ -352,7 +352,7 @@ impl DriverSession {
     /// Waits for the driver's versions, and returns the error that [`info`](Self::info) would return.
     ///
     /// # Errors
-    /// Those of [`Query::versions`](super::query::Query::versions) and [`check`](super::check).
+    /// Those of [`Query::versions`](super::query::Query::versions) and `check`.
     pub fn versions(&mut self) -> Result<DriverVersions> {
         let versions = self.answers.versions()?;
         super::check(&self.root, self.ldcache.as_ref(), &self.environment)?;
@@ -378,7 +378,7 @@ impl DriverSession {
     /// Waits for the driver's versions and finds its files.
     ///
     /// # Errors
-    /// Those of [`Query::versions`](super::query::Query::versions), [`LibraryCandidates::collect`] and `driver::discover`.
+    /// Those of [`Query::versions`](super::query::Query::versions), `LibraryCandidates::collect` and `driver::discover`.
     pub fn info(&mut self, options: DriverOptions) -> Result<DriverInfo> {
         let found = match self.found.take() {
             Some(found) if found.options == options => found,

@@ -34,7 +34,7 @@ const COMPONENTS: &[&str] = &[
 ///
 /// # Errors
 /// `WSL environment detected but no adapters were found`.
-pub fn detect() -> Result<Vec<WslDriver>> {
+pub(crate) fn detect() -> Result<Vec<WslDriver>> {
     detect_by(|| Ok(dxcore::of_host()))
 }
 

@@ -49,7 +49,7 @@ impl CompatNote {
 
 impl CudaCompat {
     /// Returns the libraries to mount: those of another driver generation whose capability the container requests.
-    pub fn mounted<'f>(&self, found: &'f [ContainerPath]) -> Vec<&'f ContainerPath> {
+    pub(crate) fn mounted<'f>(&self, found: &'f [ContainerPath]) -> Vec<&'f ContainerPath> {
         if self.how != CompatUse::Mount {
             return Vec::new();
         }
@@ -65,7 +65,7 @@ impl CudaCompat {
     }
 
     /// Returns the directories of the libraries newer than the driver, which the loader should search first.
-    pub fn searched(&self, found: &[ContainerPath]) -> Vec<ContainerPath> {
+    pub(crate) fn searched(&self, found: &[ContainerPath]) -> Vec<ContainerPath> {
         if self.how != CompatUse::Search {
             return Vec::new();
         }

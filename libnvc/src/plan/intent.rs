@@ -3,7 +3,6 @@
 //! Each intent is marked as required or best effort: a read-only /etc must not stop a container because of an
 //! application profile, while a missing /dev/nvidia0 must.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -215,7 +214,7 @@ impl Place {
     }
 
     /// Returns the path in an image of this layout.
-    pub fn in_image(&self, layout: &Layout) -> ContainerPath {
+    pub(crate) fn in_image(&self, layout: &Layout) -> ContainerPath {
         let below = |directory: &ContainerPath, name: &Path| {
             if name.as_os_str().is_empty() {
                 directory.clone()
@@ -233,23 +232,13 @@ impl Place {
 
     /// Returns the place of another name in the same directory.
     #[must_use]
-    pub fn beside(&self, name: &Path) -> Self {
+    pub(crate) fn beside(&self, name: &Path) -> Self {
         let sibling = |path: &Path| path.parent().unwrap_or(Path::new("")).join(name);
         match self {
             Self::At(path) => Self::At(path.parent().join(name)),
             Self::Library(path) => Self::Library(sibling(path)),
             Self::Library32(path) => Self::Library32(sibling(path)),
             Self::Program(path) => Self::Program(sibling(path)),
-        }
-    }
-
-    /// Returns the last component; empty for a directory itself.
-    pub fn file_name(&self) -> &OsStr {
-        match self {
-            Self::At(path) => path.file_name(),
-            Self::Library(path) | Self::Library32(path) | Self::Program(path) => {
-                path.file_name().unwrap_or_default()
-            }
         }
     }
 }

@@ -36,7 +36,10 @@ fn socket(path: &str, capability: Capability) -> DriverFile {
 }
 
 fn shared(role: DeviceRole, major: u32, minor: u32) -> SharedDevice {
-    SharedDevice::new(DeviceNode::new(role.path(), major, minor), role)
+    SharedDevice {
+        node: DeviceNode::new(role.path(), major, minor),
+        role,
+    }
 }
 
 fn driver() -> DriverInfo {

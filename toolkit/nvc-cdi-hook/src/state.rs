@@ -34,10 +34,14 @@ pub(crate) fn read(from: impl Read) -> Result<Vec<u8>> {
     from.take(MAX_SIZE)
         .read_to_end(&mut text)
         .map_err(|error| {
-            let failed = Error::new(ErrorKind::System, "reading the container's state failed");
-            failed.of("standard input").because(error)
+            let operation = "reading the container's state failed";
+            Error::file(operation, "standard input", errno_of(&error))
         })?;
     Ok(text)
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
 /// Reads the rest of standard input, unless it is a terminal.
@@ -51,10 +55,8 @@ pub(crate) fn drain() {
 
 /// Reads a state's text from a file.
 pub(crate) fn read_file(path: &str) -> Result<Vec<u8>> {
-    let file = File::open(path).map_err(|error| {
-        let failed = Error::new(ErrorKind::System, "open failed");
-        failed.of(path).because(error)
-    })?;
+    let file =
+        File::open(path).map_err(|error| Error::file("open failed", path, errno_of(&error)))?;
     read(file)
 }
 

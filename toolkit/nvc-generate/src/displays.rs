@@ -1,9 +1,9 @@
 //! Finds files for graphics that the prestart hook does not add: the chosen GPUs' DRM nodes, platform libraries and
 //! configuration files.
 
-use std::fs;
 use std::path::Path;
 
+use libnvc::host::procfs::{self, ModuleGpu};
 use libnvc::host::{CharDrivers, DriverRoot, Gpu, drm, everything};
 use libnvc::select::select_devices;
 use libnvc::{Error, ErrorKind, Result, plan};
@@ -12,9 +12,6 @@ use nvc_policy::image::Devices;
 
 use crate::draft::Draft;
 use crate::{Options, driver, driver_files, render};
-
-/// The kernel module's directory of GPUs.
-const GPUS: &str = "/proc/driver/nvidia/gpus";
 
 /// Returns the edits for the files that every container with graphics gets.
 ///
@@ -57,7 +54,9 @@ pub fn displays(options: &Options, addresses: &[String]) -> Result<Edits> {
 ///
 /// The module does not know NVML's indices, and a minor number is no index. Only if there is one GPU, it has index 0.
 pub fn addresses_of_module(devices: &Devices) -> (Vec<String>, Vec<String>) {
-    chosen(&gpus(Path::new(GPUS)), devices)
+    let gpus = DriverRoot::open(Path::new("/")).map_or(Vec::new(), |root| procfs::gpus(&root));
+    let gpus: Vec<Gpu> = gpus.into_iter().map(of_module).collect();
+    chosen(&gpus, devices)
 }
 
 fn chosen(gpus: &[Gpu], devices: &Devices) -> (Vec<String>, Vec<String>) {
@@ -95,46 +94,18 @@ fn chosen(gpus: &[Gpu], devices: &Devices) -> (Vec<String>, Vec<String>) {
     (addresses, unresolved)
 }
 
-/// Reads a GPU as described by procfs; its index is unknown.
-fn read(text: &str) -> Gpu {
-    let field = |name: &str| {
-        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-        let found = lines.find(|(key, _)| key.trim() == name);
-        found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
-    };
-    let bus = field("Bus Location").to_ascii_lowercase();
+/// Converts a GPU that the module lists; its index is unknown.
+fn of_module(gpu: ModuleGpu) -> Gpu {
     // NVML and names have eight digits of the domain.
-    let busid = match bus.split_once(':') {
+    let busid = match gpu.busid.split_once(':') {
         Some((domain, rest)) => format!("{domain:0>8}:{rest}"),
-        None => bus,
+        None => gpu.busid,
     };
     Gpu {
-        uuid: field("GPU UUID"),
+        uuid: gpu.uuid,
         busid,
         ..Gpu::default()
     }
-}
-
-fn gpus(directory: &Path) -> Vec<Gpu> {
-    let mut found: Vec<Gpu> = fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| fs::read(entry.path().join("information")).ok())
-        .map(|text| read(&String::from_utf8_lossy(&text)))
-        .filter(|gpu| is_bus(&gpu.busid))
-        .collect();
-    found.sort_by(|one, other| one.busid.cmp(&other.busid));
-    found
-}
-
-/// Returns true if this is a PCI address, and therefore a single path component.
-fn is_bus(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .chars()
-            .all(|c| c.is_ascii_hexdigit() || ":.".contains(c))
-        && text != ".."
 }
 
 #[cfg(test)]
@@ -145,12 +116,13 @@ mod tests {
     #[test]
     fn the_module_resolves_what_it_knows() {
         let gpu = |n: u32| {
-            // Minor numbers are in another order than addresses.
-            let text = format!(
-                "Model: \t\t NVIDIA A10\nGPU UUID: \t GPU-{n}\nBus Location: \t 0000:0{n}:00.0\nDevice Minor: \t {}\n",
-                1 - n
-            );
-            read(&text)
+            of_module(ModuleGpu {
+                busid: format!("0000:0{n}:00.0"),
+                uuid: format!("GPU-{n}"),
+                // Minor numbers are in another order than addresses.
+                minor: Some(1 - n),
+                is_pci: true,
+            })
         };
         let of = |gpus: &[Gpu], names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
@@ -171,21 +143,5 @@ mod tests {
         assert_eq!(of(&two[1..], &["0", "1"]), "00000000:01:00.0 but 1");
         assert_eq!(chosen(&two, &Devices::All).0.len(), 2);
         assert!(chosen(&two, &Devices::None).0.is_empty());
-    }
-
-    #[test]
-    fn odd_places_are_left_out() {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, bus) in [
-            ("a", "0000:02:00.0"),
-            ("b", "../../etc"),
-            ("c", "0000:01:00.0"),
-        ] {
-            fs::create_dir(dir.path().join(name)).unwrap();
-            let text = format!("Bus Location: {bus}\n");
-            fs::write(dir.path().join(name).join("information"), text).unwrap();
-        }
-        let places: Vec<String> = gpus(dir.path()).into_iter().map(|gpu| gpu.busid).collect();
-        assert_eq!(places, ["00000000:01:00.0", "00000000:02:00.0"]);
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn configure(
     };
     let report = apply().map_err(|error| {
         let phase = error.phase().unwrap_or(Phase::Mount);
-        of_cli(phase.category(), error)
+        of_cli(&phase.to_string(), error)
     })?;
     for reason in &report.skipped {
         messages::write_line(&format!(

@@ -5,21 +5,29 @@
 
 use std::path::Path;
 
-use libnvc::host::{DriverConfig, nodes};
+use libnvc::host::{DeviceRole, DriverConfig};
 use libnvc::kmods;
 use libnvc::options::LibraryOptions;
 use nvc_policy::config::Config;
 
-const ALL: [&str; 4] = [nodes::CONTROL, nodes::UVM, nodes::UVM_TOOLS, nodes::MODESET];
+const CONTROL: &str = DeviceRole::Control.path();
+const UVM: &str = DeviceRole::Uvm.path();
+
+const ALL: [&str; 4] = [
+    CONTROL,
+    UVM,
+    DeviceRole::UvmTools.path(),
+    DeviceRole::Modeset.path(),
+];
 
 /// The nodes without which nothing can compute, and what fails.
 const NEEDED: [(&str, &str); 2] = [
     (
-        nodes::CONTROL,
+        CONTROL,
         "nvidia-smi and CUDA will find no driver in the container",
     ),
     (
-        nodes::UVM,
+        UVM,
         "CUDA will fail in the container with error 999 (unknown error)",
     ),
 ];
@@ -33,7 +41,10 @@ pub(crate) fn create(config: &Config) -> Vec<String> {
     let cli = &config.cli;
     let root = Path::new(if cli.root.is_empty() { "/" } else { &cli.root });
     // WSL has no such nodes.
-    if !cli.load_kmods || missing(root, &ALL).is_empty() || Path::new(nodes::DXG).exists() {
+    if !cli.load_kmods
+        || missing(root, &ALL).is_empty()
+        || Path::new(DeviceRole::Dxg.path()).exists()
+    {
         return Vec::new();
     }
     let problem = kmods::prepare(&DriverConfig {

@@ -1,7 +1,10 @@
 //! Looks up files in the driver root, reading each directory once.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use log::{debug, warn};
 use nix::dir::Dir;
@@ -10,7 +13,8 @@ use nix::sys::stat::SFlag;
 
 use crate::error::errno_text;
 use crate::host::realpath::RealPaths;
-use crate::host::{DEFAULT_LDCACHE, DriverRoot, cached_directories};
+use crate::host::{Abi, DEFAULT_LDCACHE, DriverRoot};
+use crate::ldcache::listing::Listing;
 use crate::path::HostPath;
 
 /// Library directories of drivers, in upstream's order.
@@ -178,4 +182,20 @@ fn list(root: &DriverRoot, directory: &HostPath) -> Result<Vec<String>, Errno> {
     }
     names.sort();
     Ok(names)
+}
+
+/// Returns the directories in which a loader cache has libraries of this machine's width, in cache order; none for
+/// bytes of another format.
+fn cached_directories(cache: &[u8]) -> Vec<PathBuf> {
+    let Ok(mut listing) = Listing::parse(cache) else {
+        return Vec::new();
+    };
+    let is_native = |flags| Abi::of_cache_entry(flags) == Some(Abi::Native);
+    listing.lines.retain(|line| is_native(line.flags));
+    let directories = listing.directories().unwrap_or_default();
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    directories
+        .iter()
+        .map(|directory| path(directory.path))
+        .collect()
 }

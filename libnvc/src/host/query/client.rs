@@ -56,7 +56,7 @@ impl Query {
     /// Starts a process and sends the request; returns at once.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
+    /// As `ask`.
     pub fn start(program: &QueryProgram, request: &QueryRequest) -> Result<Self> {
         let request = request.settled()?;
         let process = QueryProcess::start_for(program, &request.wanted()?);
@@ -67,7 +67,7 @@ impl Query {
     ///
     /// # Errors
     /// `process creation failed: <cause>`.
-    pub fn ask(process: QueryProcess, request: &QueryRequest) -> Result<Self> {
+    pub(crate) fn ask(process: QueryProcess, request: &QueryRequest) -> Result<Self> {
         Ok(Self {
             conversation: Conversation::start(process, request, Question::Identity)?,
             notice: None,
@@ -85,14 +85,14 @@ impl Query {
     /// # Errors
     /// Their kind is always `DriverUnavailable`: `change root failed: …`, `privilege change failed: …`, `load library
     /// failed: …`, `nvml error: …`, `driver rpc error: …`.
-    pub fn ready(&mut self) -> Result<()> {
+    pub(crate) fn ready(&mut self) -> Result<()> {
         self.raw_versions().map(drop)
     }
 
     /// Waits for the driver's versions; the GPUs may still be pending.
     ///
     /// # Errors
-    /// Those of [`ready`](Self::ready), and `nvml error: …` of the kind `DriverFailed`.
+    /// Those of `ready`, and `nvml error: …` of the kind `DriverFailed`.
     pub fn versions(&mut self) -> Result<DriverVersions> {
         self.raw_versions().and_then(device::versions)
     }
@@ -100,7 +100,7 @@ impl Query {
     /// Waits for the GPUs, and warns of those that are skipped because NVML fails on them.
     ///
     /// # Errors
-    /// Those of [`ready`](Self::ready); `nvml error: …`, also if NVML fails on every GPU there is; `driver rpc error:
+    /// Those of `ready`; `nvml error: …`, also if NVML fails on every GPU there is; `driver rpc error:
     /// …` if NVML crashes, hangs or sends garbage.
     pub fn devices(&mut self) -> Result<DeviceInfo> {
         DeviceInfo::from_reports(self.reports()?)
@@ -109,7 +109,7 @@ impl Query {
     /// Waits for the GPUs, and returns all of them with NVML's facts about each, however much is missing.
     ///
     /// # Errors
-    /// Those of [`ready`](Self::ready), and those of [`devices`](Self::devices) that concern the whole list.
+    /// Those of `ready`, and those of [`devices`](Self::devices) that concern the whole list.
     pub fn listed(&mut self) -> Result<Vec<ListedGpu>> {
         Ok(listing::of_reports(self.reports()?))
     }
@@ -126,7 +126,7 @@ impl Query {
     }
 
     /// Waits until every answer or an error has arrived, and ends the process. The answers are kept.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         while self.answers.ready.is_none() || self.answers.gpus.is_none() {
             self.step();
         }

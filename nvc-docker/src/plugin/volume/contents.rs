@@ -126,7 +126,9 @@ fn add_library(layout: &mut Layout, width: Width, file: &Path) {
     let Some(name) = file.file_name() else {
         return;
     };
-    let is_wanted = if catalogue::is_tls(name) {
+    let known = catalogue::library_of(name);
+    // It has one variant per thread-local storage model.
+    let is_wanted = if known.is_some_and(|known| known.name == "libnvidia-tls.so") {
         Sections::read(file)
             .and_then(|sections| sections.kernel())
             .is_none_or(|version| version == NEWER_TLS)
@@ -147,7 +149,7 @@ fn add_library(layout: &mut Layout, width: Width, file: &Path) {
         return;
     };
     layout.add_link(directory, &soname, name);
-    let links = catalogue::library_of(OsStr::new(name)).map_or(&[][..], |known| known.links);
+    let links = known.map_or(&[][..], |known| known.links);
     for (link, _) in links {
         layout.add_link(directory, link, name);
     }

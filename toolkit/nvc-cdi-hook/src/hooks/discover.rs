@@ -35,7 +35,7 @@ pub(super) fn find(given: &GivenOptions) -> Result<DriverFiles> {
             ErrorKind::DriverUnavailable,
             "the driver's version is unknown",
         );
-        error.because("no /proc/driver/nvidia/version; is the module loaded?")
+        error.with_cause("no /proc/driver/nvidia/version; is the module loaded?")
     })?;
     let paths = |name: &str| given.list(name).map(HostPath::new).collect();
     let search = FileSearch {

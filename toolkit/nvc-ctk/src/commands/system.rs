@@ -6,7 +6,7 @@ pub(super) mod nodes;
 use std::path::Path;
 use std::process::Command;
 
-use libnvc::host::majors::{self, GPU_DRIVERS, major};
+use libnvc::host::major_of;
 use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
 
@@ -21,28 +21,13 @@ const CONTROL: [(&str, &str, u32); 4] = [
     ("nvidia-uvm-tools", "nvidia-uvm", 1),
 ];
 
-/// Major numbers of character devices: the text of /proc/devices.
-struct Majors(Vec<u8>);
-
-impl Majors {
-    fn read() -> Result<Self> {
-        let text = std::fs::read(majors::PATH);
-        text.map(Self)
-            .map_err(|error| system("open failed", Path::new(majors::PATH), &error))
-    }
-
-    fn get(&self, name: &str) -> Result<u32> {
-        let names = match name {
-            "nvidia" => &GPU_DRIVERS[..],
-            _ => &[name],
-        };
-        let found = names.iter().find_map(|name| major(&self.0, name));
-        found.ok_or_else(|| {
-            let text = format!("no {name} in {}", majors::PATH);
-            Error::new(ErrorKind::NotFound, text)
-                .hint("the kernel module is not loaded; try --load-kernel-modules")
-        })
-    }
+/// Returns the major number of a loaded driver.
+fn major(driver: &str) -> Result<u32> {
+    major_of(driver)?.ok_or_else(|| {
+        let text = format!("no {driver} in /proc/devices");
+        Error::new(ErrorKind::NotFound, text)
+            .hint("the kernel module is not loaded; try --load-kernel-modules")
+    })
 }
 
 /// Loads the modules, chrooted into the driver root if it is not `/`.
@@ -71,18 +56,4 @@ fn load_modules(root: &str, dry_run: bool) -> Result<()> {
 fn system(operation: &str, path: &Path, error: &std::io::Error) -> Error {
     let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
     Error::file(operation, path, errno)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Majors;
-
-    #[test]
-    fn majors_are_those_of_character_devices() {
-        let text = "Character devices:\n  1 mem\n195 nvidia-frontend\n510 nvidia-uvm\n\nBlock devices:\n  8 nvidia\n";
-        let majors = Majors(text.into());
-        assert_eq!(majors.get("nvidia").ok(), Some(195));
-        assert_eq!(majors.get("nvidia-uvm").ok(), Some(510));
-        assert!(majors.get("nvidia-caps").is_err());
-    }
 }

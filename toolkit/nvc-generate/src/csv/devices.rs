@@ -5,8 +5,9 @@
 //! another name with the same number.
 
 use libnvc::Result;
-use libnvc::host::nodes::{CONTROL, MODESET, UVM, UVM_TOOLS};
-use libnvc::host::{DeviceNumber, DriverRoot, Gpu, ListedGpu, NVIDIA_MAJOR, discrete_gpus, drm};
+use libnvc::host::{
+    DeviceNumber, DeviceRole, DriverRoot, Gpu, ListedGpu, NVIDIA_MAJOR, discrete_gpus, drm,
+};
 use libnvc::{Error, ErrorKind};
 use nvc_cdi::Edits;
 use nvc_cdi::nodes::HostNode;
@@ -74,10 +75,10 @@ impl Tree {
         let own = format!("/dev/nvidia{}", gpu.minor);
         for (path, is_needed) in [
             (own.as_str(), true),
-            (CONTROL, true),
-            (MODESET, false),
-            (UVM, false),
-            (UVM_TOOLS, false),
+            (DeviceRole::Control.path(), true),
+            (DeviceRole::Modeset.path(), false),
+            (DeviceRole::Uvm.path(), false),
+            (DeviceRole::UvmTools.path(), false),
         ] {
             match self.nodes.add(path, &mut edits) {
                 Ok(()) => {}
@@ -151,8 +152,10 @@ impl Others {
             return;
         };
         let gpus = discrete_gpus(&root);
-        for gpu in gpus.iter().filter(|gpu| gpu.minor != 0) {
-            self.add(gpu.minor, &gpu.busid, tree);
+        for gpu in &gpus {
+            if let Some(minor @ 1..) = gpu.minor {
+                self.add(minor, &gpu.busid, tree);
+            }
         }
     }
 
@@ -190,7 +193,14 @@ fn is_of_some_gpu(path: &str, node: &HostNode) -> bool {
     let is_gpus = node.major == u64::from(NVIDIA_MAJOR) && node.minor < FIRST_CONTROL;
     is_numbered
         || is_gpus
-        || [CONTROL, MODESET, UVM, UVM_TOOLS].contains(&path)
+        || [
+            DeviceRole::Control,
+            DeviceRole::Modeset,
+            DeviceRole::Uvm,
+            DeviceRole::UvmTools,
+        ]
+        .into_iter()
+        .any(|role| role.path() == path)
         // The integrated GPU's driver has two sets of names.
         || name.starts_with("nvgpu/")
         || name.starts_with("nvhost") && name.ends_with("gpu")

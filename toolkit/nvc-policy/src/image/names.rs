@@ -4,7 +4,7 @@
 //! are counted first, as they are written, duplicates included. Counting takes one pass over the text and no memory.
 //! The functions that use the names are linear nevertheless (`cargo run --release -p nvc-policy --example growth`).
 
-use libnvc::request::{MAX_NAMES, count_names};
+use libnvc::request::{MAX_NAMES, names};
 
 use super::annotations::counts;
 use super::devices::{IMEX_CHANNELS, VISIBLE_DEVICES};
@@ -39,6 +39,11 @@ pub fn check(container: &Container, policy: &Policy) -> Result<(), Error> {
     at_most(|| format!("mounts below {}", mounts::DIRECTORY), number)
 }
 
+/// Returns the number of names in a list, without those that are only blanks.
+fn count_names(list: &str) -> usize {
+    names(list).filter(|name| !name.trim().is_empty()).count()
+}
+
 fn at_most(source: impl FnOnce() -> String, number: usize) -> Result<(), Error> {
     match number {
         0..=MAX_NAMES => Ok(()),
@@ -46,5 +51,17 @@ fn at_most(source: impl FnOnce() -> String, number: usize) -> Result<(), Error> 
             source: source(),
             number,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_names_do_not_count() {
+        for (list, number) in [("", 0), (",, ,", 0), ("0,,0 ", 2), ("all", 1)] {
+            assert_eq!(count_names(list), number, "{list}");
+        }
     }
 }

@@ -141,7 +141,7 @@ fn not_found(error: &Error, mode: Mode) -> Error {
         _ => "auto",
     };
     error.clone().context(match error.phase() {
-        Some(phase @ Phase::Requirement) => phase.category().to_owned(),
+        Some(phase @ Phase::Requirement) => phase.to_string(),
         _ => format!(
             "failed to create the automatic CDI modifier: failed to generate CDI spec for mode \"{name}\""
         ),
@@ -200,7 +200,7 @@ impl Requirements {
             return None;
         }
         let error = require::check(&self.all, versions, &host.targets()).err()?;
-        let error = error.context(Phase::Requirement.category());
+        let error = error.context(Phase::Requirement);
         Some(starts_anyway(&error.message()))
     }
 }

@@ -3,8 +3,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use libnvc::host::majors::{self, GPU_DRIVERS, major};
-use libnvc::host::{DriverConfig, DriverSession};
+use libnvc::host::{DriverConfig, DriverRoot, DriverSession, major_of, procfs};
 
 use super::hardware;
 use super::place::{Kind, Place};
@@ -53,10 +52,8 @@ pub(super) fn nodes(place: &Place) -> Vec<Fault> {
     }
     let dev = place.dev();
     let dev = dev.display();
-    let devices = std::fs::read(majors::PATH).unwrap_or_default();
-    let mut gpu_drivers = GPU_DRIVERS.iter();
-    let nvidia = gpu_drivers.find_map(|driver| major(&devices, driver));
-    let uvm = major(&devices, "nvidia-uvm");
+    let major = |driver| major_of(driver).ok().flatten();
+    let (nvidia, uvm) = (major("nvidia"), major("nvidia-uvm"));
     let make = "nvidia-ctk system create-device-nodes --control-devices --load-kernel-modules";
     let shared = [
         ("nvidiactl", nvidia, 255, "nvidia-smi and CUDA fail"),
@@ -88,14 +85,11 @@ pub(super) fn nodes(place: &Place) -> Vec<Fault> {
 
 /// Returns the minor numbers of the GPUs that the module drives.
 fn gpu_minors() -> Vec<u32> {
-    let minor = |gpu: std::fs::DirEntry| {
-        let text = std::fs::read_to_string(gpu.path().join("information")).ok()?;
-        let mut lines = text.lines();
-        let minor = lines.find_map(|line| line.strip_prefix("Device Minor:"))?;
-        minor.trim().parse().ok()
+    let Ok(root) = DriverRoot::open(Path::new("/")) else {
+        return Vec::new();
     };
-    let gpus = std::fs::read_dir("/proc/driver/nvidia/gpus").into_iter();
-    gpus.flatten().flatten().filter_map(minor).collect()
+    let gpus = procfs::gpus(&root).into_iter();
+    gpus.filter_map(|gpu| gpu.minor).collect()
 }
 
 /// A device node that the driver needs.

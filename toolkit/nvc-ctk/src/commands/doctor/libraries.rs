@@ -48,9 +48,9 @@ pub(super) fn all(place: &Place) -> Vec<Fault> {
         )];
     };
     let entries = entries(&cache).unwrap_or_default();
-    let directories: BTreeSet<_> = libnvc::host::cached_directories(&cache)
-        .into_iter()
-        .collect();
+    let native = entries.iter().filter(is_native_entry);
+    let directories = native.filter_map(|entry| entry.path.parent());
+    let directories: BTreeSet<_> = directories.map(Path::to_owned).collect();
     let fault = |(name, shows)| match first(&entries, name) {
         Some(path) => wrong(place, path, shows),
         None => not_listed(place, &directories, name, shows),
@@ -79,10 +79,14 @@ fn ldconfig(place: &Place) -> String {
     }
 }
 
+/// Returns true if a library has this machine's width.
+fn is_native_entry(entry: &&CacheEntry) -> bool {
+    entry.flags & KINDS == NATIVE
+}
+
 /// Returns the path that this machine's loader takes for a name.
 fn first<'a>(entries: &'a [CacheEntry], name: &str) -> Option<&'a Path> {
-    let is_native = |entry: &&CacheEntry| entry.flags & KINDS == NATIVE;
-    let mut entries = entries.iter().filter(is_native);
+    let mut entries = entries.iter().filter(is_native_entry);
     let entry = entries.find(|entry| entry.name == name)?;
     Some(&entry.path)
 }

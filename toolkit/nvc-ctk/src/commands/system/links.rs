@@ -9,7 +9,7 @@ use libnvc::{Error, Result};
 use log::{info, warn};
 use nvc_generate::nodes::Nodes;
 
-use super::{CONTROL, Majors, load_modules, nodes};
+use super::{CONTROL, load_modules, major, nodes};
 use crate::line::CommandLine;
 
 /// Nodes that containers do not need.
@@ -75,7 +75,6 @@ fn existing() -> Vec<NumberedNode> {
 
 /// Returns all possible nodes of this machine's GPUs.
 fn possible() -> Result<Vec<NumberedNode>> {
-    let majors = Majors::read()?;
     let minors = fs::read_to_string("/proc/driver/nvidia-caps/mig-minors").ok();
     // The drivers that must be loaded, even if there is nothing to do for them.
     for driver in minors
@@ -83,7 +82,7 @@ fn possible() -> Result<Vec<NumberedNode>> {
         .map(|_| "nvidia-caps")
         .chain(["nvidia", "nvidia-uvm"])
     {
-        majors.get(driver)?;
+        major(driver)?;
     }
     let gpus = count_gpus();
     if gpus == 0 {
@@ -93,10 +92,10 @@ fn possible() -> Result<Vec<NumberedNode>> {
     let dev = Path::new("/dev");
     let mut nodes = Vec::new();
     for (name, driver, minor) in CONTROL {
-        let major = majors.get(driver)?;
+        let major = major(driver)?;
         nodes.push((dev.join(name), DeviceNumber { major, minor }));
     }
-    let nvidia = majors.get("nvidia")?;
+    let nvidia = major("nvidia")?;
     for gpu in 0..gpus {
         let number = DeviceNumber {
             major: nvidia,
@@ -106,7 +105,7 @@ fn possible() -> Result<Vec<NumberedNode>> {
     }
     let capabilities = capabilities(&minors.unwrap_or_default(), gpus);
     if !capabilities.is_empty() {
-        let major = majors.get("nvidia-caps")?;
+        let major = major("nvidia-caps")?;
         let node = |minor| {
             let path = dev.join(format!("nvidia-caps/nvidia-cap{minor}"));
             (path, DeviceNumber { major, minor })

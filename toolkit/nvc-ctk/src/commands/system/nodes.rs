@@ -6,7 +6,7 @@ use libnvc::host::DeviceNumber;
 use libnvc::{Result, kmods};
 use log::info;
 
-use super::{CONTROL, Majors, load_modules};
+use super::{CONTROL, load_modules, major};
 use crate::line::CommandLine;
 
 pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
@@ -26,9 +26,8 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
 
 /// Creates the control nodes below `<root>/dev`.
 pub(super) fn control_nodes(root: &Path, dry_run: bool) -> Result<()> {
-    let majors = Majors::read()?;
     for (name, driver, minor) in CONTROL {
-        let major = majors.get(driver)?;
+        let major = major(driver)?;
         if dry_run {
             let path = root.join("dev").join(name);
             info!("mknod --mode=0666 {} c {major} {minor}", path.display());
