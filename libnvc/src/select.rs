@@ -1,8 +1,8 @@
 //! Chooses devices: finds those that `--device`, `--mig-config` and `--mig-monitor` name, and reads `--imex-channel`.
 //!
 //! The grammar is upstream's, quirks included, since schedulers and scripts pass whatever once worked: partial PCI
-//! addresses, trailing garbage after a MIG index. A GPU that could not be read is an error only if it is requested by
-//! name.
+//! addresses, trailing garbage after a MIG index. In addition, the start of a UUID is a name, as in NVIDIA's guides, if
+//! it is the start of one UUID only. A GPU that could not be read is an error only if it is requested by name.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,9 @@ const IMEX_CHANNELS: u32 = 1 << 20;
 
 /// Longest list of devices in a hint.
 const LISTED: usize = 24;
+
+/// Fewest characters of a UUID that name a device, without `GPU-` or `MIG-`.
+const MIN_UUID_START: usize = 4;
 
 /// Chosen devices without duplicates, in the order of the request.
 #[derive(Clone, Debug, Default)]
@@ -130,7 +133,8 @@ impl<'a> Choice<'a> {
 /// Selects the devices of these names, e.g. `0`, `GPU-…` and `1:0`. On a machine without GPUs every name is accepted.
 ///
 /// # Errors
-/// `<name>: unknown device`, and NVML's error for a GPU that is lost.
+/// `<name>: unknown device`, NVML's error for a GPU that is lost, and, of the kind [`ErrorKind::InvalidArgument`], a
+/// name that is the start of several UUIDs.
 pub fn select_devices<'a, S: AsRef<str>>(
     gpus: &'a [Gpu],
     lost: &[FailedGpu],
@@ -157,6 +161,11 @@ pub fn select_devices<'a, S: AsRef<str>>(
             selection.add_gpu(gpu);
         } else if let Some((gpu, mig)) = find_mig(gpus, lost, item)? {
             selection.add_mig(gpu, mig);
+        } else if let Some(device) = find_by_start(gpus, lost, item)? {
+            match device {
+                (gpu, Some(mig)) => selection.add_mig(gpu, mig),
+                (gpu, None) => selection.add_gpu(gpu),
+            }
         } else {
             return Err(unknown());
         }
@@ -259,6 +268,53 @@ fn find_mig<'a>(
     }
     let gpu = gpus.iter().find(|gpu| gpu.index == gpu_index);
     Ok(gpu.and_then(|gpu| find(gpu, &|mig| mig.index == mig_index)))
+}
+
+/// Finds the device whose UUID starts with `item`: a GPU, or a MIG device with its GPU.
+///
+/// # Errors
+/// Several UUIDs start so, those of lost GPUs included: which one is meant must not depend on which GPU is lost.
+fn find_by_start<'a>(
+    gpus: &'a [Gpu],
+    lost: &[FailedGpu],
+    item: &str,
+) -> Result<Option<(&'a Gpu, Option<&'a MigDevice>)>> {
+    // MIG devices of old drivers are named after their GPU.
+    let mut prefixes = ["MIG-GPU-", "MIG-", "GPU-"].into_iter();
+    let prefix = prefixes.find(|prefix| has_prefix(item, prefix));
+    if prefix.is_none_or(|prefix| item.len() < prefix.len() + MIN_UUID_START) {
+        return Ok(None);
+    }
+    let migs = gpus.iter().flat_map(|gpu| {
+        let migs = gpu.mig_devices.iter();
+        migs.map(move |mig| (mig.uuid.as_str(), (gpu, Some(mig))))
+    });
+    let there = gpus.iter().map(|gpu| (gpu.uuid.as_str(), (gpu, None)));
+    let found: Vec<_> = there
+        .chain(migs)
+        .filter(|(uuid, _)| has_prefix(uuid, item))
+        .collect();
+    let is_meant = |gpu: &&FailedGpu| (gpu.uuid.as_deref()).is_some_and(|u| has_prefix(u, item));
+    let gone: Vec<_> = lost.iter().filter(is_meant).collect();
+    match (&found[..], &gone[..]) {
+        ([], []) => Ok(None),
+        ([(_, device)], []) => Ok(Some(*device)),
+        ([], [gpu]) => Err(lost_error(item, gpu)),
+        _ => {
+            let gone = gone.iter().filter_map(|gpu| gpu.uuid.as_deref());
+            let uuids: Vec<_> = found.iter().map(|(uuid, _)| *uuid).chain(gone).collect();
+            Err(ambiguous(item, &uuids))
+        }
+    }
+}
+
+fn ambiguous(item: &str, uuids: &[&str]) -> Error {
+    let listed = uuids.get(..LISTED).unwrap_or(uuids);
+    let mut cause = format!("several devices have such a UUID: {}", listed.join(", "));
+    if uuids.len() > listed.len() {
+        let _ = write!(cause, " and {} more", uuids.len() - listed.len());
+    }
+    Error::fault(ErrorKind::InvalidArgument, item, cause).hint("write more of the UUID")
 }
 
 fn has_prefix(text: &str, prefix: &str) -> bool {
@@ -488,8 +544,13 @@ mod tests {
             "3b:00.0",
             "0:3b:",
             "0:03b:00",
-            "GPU-8a4d1f3c",
-            "MIG-5f",
+            "GPU-8a4",
+            "GPU-8a4d1f3c-012",
+            "GPU-8a4d1f3c*",
+            "8a4d1f3c",
+            "MIG-5f-",
+            "MIG-GPU-",
+            "MIG-GPU-8a4",
             "4294967296",
             "ééé",
             "",
@@ -506,6 +567,60 @@ mod tests {
             );
         }
         assert!(select_devices(&machine(), &[], &["99", "all"]).is_err());
+    }
+
+    #[test]
+    fn the_start_of_a_uuid_is_a_name() {
+        let gpus = [
+            gpu(0, "", "GPU-8a4d1f3c-01", &["MIG-5f11-1", "MIG-5f11-12"]),
+            gpu(1, "", "GPU-8a4d1f77-02", &["MIG-GPU-c2f9/1/0"]),
+            gpu(3, "", "GPU-8a4d1f77", &[]),
+            gpu(4, "", "GPU-dead-5", &[]),
+        ];
+        let select = |name| {
+            let chosen = select_devices(&gpus, &lost(), &[name])?;
+            Ok::<_, Error>(positions(&gpus, &chosen))
+        };
+        for (name, whole, migs) in [
+            ("GPU-8a4d1f3", 0, &[][..]),
+            ("gpu-8A4D1F3C", 0, &[]),
+            ("GPU-8a4d1f77-", 1, &[]),
+            ("MIG-5f11-12", 0, &[(0, 1)]),
+            // An exact name wins.
+            ("MIG-5f11-1", 0, &[(0, 0)]),
+            ("GPU-8a4d1f77", 2, &[]),
+            ("MIG-GPU-c2f9", 1, &[(1, 0)]),
+        ] {
+            assert_eq!(
+                select(name).unwrap(),
+                (vec![whole], migs.to_vec()),
+                "{name}"
+            );
+        }
+        for (name, candidates) in [
+            ("GPU-8a4d", "GPU-8a4d1f3c-01, GPU-8a4d1f77-02, GPU-8a4d1f77"),
+            ("mig-5f11", "MIG-5f11-1, MIG-5f11-12"),
+        ] {
+            let error = select(name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert_eq!(
+                error.message(),
+                format!("{name}: several devices have such a UUID: {candidates}")
+            );
+        }
+        // One of a lost GPU and of another one; and of a lost one alone.
+        let lost = [("GPU-dead-6", 5), ("GPU-fa11-1", 6)].map(|(uuid, index)| FailedGpu {
+            index,
+            uuid: Some(uuid.to_owned()),
+            ..lost().remove(0)
+        });
+        let error = |name| select_devices(&gpus, &lost, &[name]).unwrap_err();
+        assert!(
+            error("GPU-dead-")
+                .message()
+                .ends_with("UUID: GPU-dead-5, GPU-dead-6")
+        );
+        assert!(error("GPU-fa11").message().contains("is not usable"));
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub(crate) mod category {
     pub(crate) const MIG_MONITOR: &str = "mig-monitor error";
 }
 
+/// Upstream's words for a root directory that cannot be one.
+pub(crate) const INVALID_ROOTFS: &str = "invalid rootfs directory";
+
 /// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct CommandError {
@@ -59,11 +62,13 @@ pub(crate) trait Categorise<T> {
 impl From<Error> for CommandError {
     /// Converts an error with a phase.
     fn from(error: Error) -> Self {
-        let phase = error.phase().unwrap_or(Phase::Mount);
-        Self {
-            category: phase.to_string().into(),
-            error,
-        }
+        // A wrong argument, as when it can be told without looking at the container.
+        let category = if error.message() == INVALID_ROOTFS {
+            category::INPUT.into()
+        } else {
+            error.phase().unwrap_or(Phase::Mount).to_string().into()
+        };
+        Self { category, error }
     }
 }
 

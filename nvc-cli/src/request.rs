@@ -12,7 +12,7 @@ use libnvc::{Error, Target};
 use nix::errno::Errno;
 use nvc_options::getopt::{CommandLine, GivenOptions};
 
-use crate::failure::{Categorise, CommandError, category};
+use crate::failure::{Categorise, CommandError, INVALID_ROOTFS, category};
 use crate::user;
 
 /// A complete request.
@@ -183,10 +183,11 @@ fn list(given: &GivenOptions, command_words: usize) -> Result<List, CommandError
 fn configure(given: &GivenOptions, operand: Option<&OsStr>) -> Result<Configure, CommandError> {
     let pid = given.last("pid").map(pid).transpose()?.flatten();
     let rootfs = PathBuf::from(operand.unwrap_or_default());
-    if !rootfs.is_absolute() || rootfs == Path::new("/") {
+    // With a process, `/' can be its root; libnvc compares that with the caller's.
+    if !rootfs.is_absolute() || pid.is_none() && rootfs == Path::new("/") {
         return Err(CommandError::input(
-            "invalid rootfs directory",
-            "ROOTFS is the absolute path of the container's root, and not `/'",
+            INVALID_ROOTFS,
+            "ROOTFS is the absolute path of the container's root; `/' is one only with --pid",
         ));
     }
     let requirements: Vec<Requirement> = given

@@ -24,6 +24,11 @@ const CONFIGURE: &[(&str, &[&str], &str)] = &[
         "input error: invalid rootfs directory",
     ),
     (
+        "rootfs_is_the_hosts_by_another_path",
+        &["--pid=PID", "/../"],
+        "input error: invalid rootfs directory",
+    ),
+    (
         "rootfs_empty",
         &["--pid=PID", ""],
         "input error: invalid rootfs directory",
@@ -61,8 +66,8 @@ const CONFIGURE: &[(&str, &[&str], &str)] = &[
     ),
     (
         "device_partial_uuid",
-        &["--pid=PID", "--device=GPU-51a2", "ROOT"],
-        "device error: GPU-51a2: unknown device",
+        &["--pid=PID", "--device=GPU-51a", "ROOT"],
+        "device error: GPU-51a: unknown device",
     ),
     (
         "device_hexadecimal",

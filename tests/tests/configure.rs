@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         another_gpu_is_added,
         a_shared_root_leaks_nothing,
         standalone,
+        the_root_of_a_process_that_has_pivoted,
         a_read_only_image_that_is_prepared,
         the_images_ldconfig_does_not_run,
         leaves_nothing_in_the_driver_root,
@@ -481,6 +482,19 @@ fn standalone() {
     Run::within(command, line).succeeds();
     assert_lines(&before.new_mounts(&container), &[UTILITY, GPU_0].concat());
     assert_eq!(nvidia_smi(&container), machine::driver().listing(0, &[]));
+}
+
+fn the_root_of_a_process_that_has_pivoted() {
+    let container = start(Builder::new(debian_root()).pivoted());
+    let pid = format!("--pid={}", container.pid());
+    let ldconfig = host_ldconfig();
+    let words = ["configure", &ldconfig, "--no-cgroups", "--utility"];
+    let words = [&words[..], &["--device=GPU-51a2", &pid, "/"]].concat();
+    Run::cli(command_line(machine::driver(), &words)).succeeds();
+    let mut smi = container.enter("/usr/bin/nvidia-smi");
+    let output = smi.arg("-L").env_clear().output().unwrap();
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(listed, machine::driver().listing(0, &[]));
 }
 
 fn leaves_nothing_in_the_driver_root() {

@@ -297,6 +297,8 @@ fn list_devices() {
         ("0", "/dev/nvidia0\n"),
         ("1,0", "/dev/nvidia1\n/dev/nvidia0\n"),
         ("GPU-51a2d1c0-64a7-4f6e-8d3b-0c9c5e2f7a10", "/dev/nvidia0\n"),
+        ("GPU-51a2", "/dev/nvidia0\n"),
+        ("MIG-7c5f2b9e-1d84", &first),
         ("0:AF:0.0", "/dev/nvidia1\n"),
         ("1:0", &first),
         ("MIG-7c5f2b9e-1d84-5a06-9b3c-e2f4a6d81030", &first),

@@ -23,6 +23,9 @@ use crate::read_file;
 /// Inode number of the root of every procfs (`PROC_ROOT_INO`).
 const PROC_ROOT_INODE: u64 = 1;
 
+/// Upstream's words for a root directory that cannot be one.
+const INVALID_ROOTFS: &str = "invalid rootfs directory";
+
 /// The container's process. The descriptor refers to this process even if its pid is reused.
 #[derive(Debug)]
 pub(crate) struct ContainerProcess {
@@ -68,14 +71,11 @@ impl ContainerProcess {
 
     /// Uses the container that the caller is in, without a process: created files belong to the caller.
     fn here(root: OwnedFd) -> Result<(PathBuf, Self)> {
-        let failed = |errno| Error::system("invalid rootfs directory", errno);
+        let failed = |errno| Error::system(INVALID_ROOTFS, errno);
         let rootfs = inroot::name_of(root.as_fd()).map_err(failed)?;
         let stat = inroot::stat(root.as_fd()).map_err(failed)?;
-        let top = nix::sys::stat::stat("/").map_err(failed)?;
-        if inroot::kind(&stat) != SFlag::S_IFDIR
-            || inroot::identity(&stat) == inroot::identity(&top)
-        {
-            let error = Error::new(ErrorKind::InvalidArgument, "invalid rootfs directory");
+        if inroot::kind(&stat) != SFlag::S_IFDIR || is_callers_root(root.as_fd())? {
+            let error = Error::new(ErrorKind::InvalidArgument, INVALID_ROOTFS);
             let error = error.of(rootfs.display());
             return Err(error.hint("it must be a directory other than `/'"));
         }
@@ -99,16 +99,21 @@ impl ContainerProcess {
         let failed = |errno| Error::file("open failed", format!("/proc/{pid}/root/"), errno);
         let directory = nix::fcntl::open(&path, flags, Mode::empty()).map_err(failed)?;
         let its_root = openat(&directory, "root", flags, Mode::empty()).map_err(failed)?;
-        let root = RootDir::from_fd(its_root)
-            .resolve(rootfs)
-            .map_err(|errno| {
-                Error::file(
-                    "open failed",
-                    format!("/proc/{pid}/root{}", rootfs.display()),
-                    errno,
-                )
-            })?;
-        Self::settle(path, directory, root, false)
+        let its_root = RootDir::from_fd(its_root);
+        let root = its_root.resolve(rootfs).map_err(|errno| {
+            let path = format!("/proc/{pid}/root{}", rootfs.display());
+            Error::file("open failed", path, errno)
+        })?;
+        // The process's root is the container's only if it is another one than the caller's, and not a chroot in the
+        // caller's mount namespace: what is mounted there would be mounted for the caller too.
+        let same = inroot::stat(its_root.as_fd()).map_err(failed)?;
+        let stat = inroot::stat(root.as_fd()).map_err(failed)?;
+        let is_own = inroot::identity(&same) == inroot::identity(&stat);
+        let process = Self::settle(path, directory, root, false)?;
+        if is_own && process.mount_namespace()?.is_callers {
+            return Err(callers_root());
+        }
+        Ok(process)
     }
 
     fn find_standalone(pid: i32, rootfs: &Path) -> Result<Self> {
@@ -143,9 +148,11 @@ impl ContainerProcess {
             inroot::stat(root.as_fd()).map_err(|errno| Error::file("stat failed", &path, errno))?;
         if inroot::kind(&kind) != SFlag::S_IFDIR {
             return Err(
-                Error::new(ErrorKind::InvalidArgument, "invalid rootfs directory")
-                    .because("not a directory"),
+                Error::new(ErrorKind::InvalidArgument, INVALID_ROOTFS).because("not a directory")
             );
+        }
+        if is_callers_root(root.as_fd())? {
+            return Err(callers_root());
         }
         let root = RootDir::from_fd(root);
         Ok(Self {
@@ -262,6 +269,21 @@ impl ContainerProcess {
         read_file::read(File::from(fd), u64::MAX)
             .map_err(|errno| Error::file("read failed", &path, errno))
     }
+}
+
+/// Returns true if a directory is the caller's own root, by whatever path it was found.
+fn is_callers_root(root: BorrowedFd<'_>) -> Result<bool> {
+    let failed = |errno| Error::file("stat failed", "/", errno);
+    let stat = inroot::stat(root).map_err(failed)?;
+    let top = nix::sys::stat::stat("/").map_err(failed)?;
+    Ok(inroot::identity(&stat) == inroot::identity(&top))
+}
+
+fn callers_root() -> Error {
+    Error::new(ErrorKind::InvalidArgument, INVALID_ROOTFS).hint(
+        "it is the root of the caller; `/' is accepted with --pid of a process with another root, in a mount \
+         namespace of its own",
+    )
 }
 
 /// Opens an entry of procfs, without following links or crossing mounts.

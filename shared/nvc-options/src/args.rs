@@ -166,7 +166,7 @@ const LIST: Command = Command {
             "device",
             Some('d'),
             Takes::Values("ID"),
-            "List the nodes of these devices: indices, UUIDs, PCI addresses, GPU:MIG or all",
+            "List the nodes of these devices: indices, UUIDs or their starts, PCI addresses, GPU:MIG or all",
         ),
         flag("libraries", Some('l'), "List the driver's libraries"),
         flag("binaries", Some('b'), "List the driver's programs"),
@@ -215,7 +215,7 @@ const CONFIGURE: Command = Command {
             "device",
             Some('d'),
             Takes::Values("ID"),
-            "Devices to put in: indices, UUIDs, PCI addresses, GPU:MIG or all",
+            "Devices to put in: indices, UUIDs or their starts, PCI addresses, GPU:MIG or all",
         ),
         option(
             "require",

@@ -244,7 +244,7 @@ const GENERATE: &[Opt] = &[
     opt(
         "device-id",
         List("ID"),
-        "Only these devices: indices, GPU:MIG, UUIDs, all or none",
+        "Only these devices: indices, GPU:MIG, UUIDs or their starts, all or none",
     )
     .aliases(&["device-ids", "device", "devices"])
     .env(&["NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS"]),

@@ -18,6 +18,12 @@ use nvc_hostfile::system;
 use super::model::{CHARACTER, Device, DeviceNode, Edits, Spec};
 use super::{MAX_SIZE, names, validate};
 
+/// Longest list of devices in a message.
+const MAX_LISTED: usize = 16;
+
+/// Fewest characters of a UUID that name a device, without `GPU-` or `MIG-`.
+const MIN_UUID_START: usize = 4;
+
 /// The specifications that were found.
 #[derive(Debug, Default)]
 pub struct Registry {
@@ -117,9 +123,9 @@ impl Registry {
         self.devices.keys().map(String::as_str)
     }
 
-    /// Returns a device and the file that defines it.
+    /// Returns a device and the file that defines it. A name that [`edits`](Self::edits) refuses has none.
     pub fn device(&self, qualified: &str) -> Option<(&SpecFile, &Device)> {
-        let &(file, place) = self.devices.get(qualified)?;
+        let (file, place) = self.find(qualified).ok()??;
         let file = self.files.get(file)?;
         Some((file, file.spec.devices.get(place)?))
     }
@@ -150,7 +156,7 @@ impl Registry {
             }
         };
         for name in devices {
-            let Some(&(file, place)) = self.devices.get(name.as_ref()) else {
+            let Some((file, place)) = self.find(name.as_ref())? else {
                 missing.push(name.as_ref());
                 continue;
             };
@@ -164,6 +170,30 @@ impl Registry {
             Ok(edits)
         } else {
             Err(self.unresolvable(&missing))
+        }
+    }
+
+    /// Finds a device by its name; one of NVIDIA's that is named by its UUID, also by the start of that name.
+    fn find(&self, qualified: &str) -> Result<Option<(usize, usize)>> {
+        if let Some(&exact) = self.devices.get(qualified) {
+            return Ok(Some(exact));
+        }
+        if !names_start_of_uuid(qualified) {
+            return Ok(None);
+        }
+        let from = self.devices.range(qualified.to_owned()..);
+        let found: Vec<_> = from
+            .take_while(|(name, _)| name.starts_with(qualified))
+            .collect();
+        match &found[..] {
+            [] => Ok(None),
+            [(_, place)] => Ok(Some(**place)),
+            several => {
+                let listed = several.iter().take(MAX_LISTED);
+                let listed: Vec<_> = listed.map(|(name, _)| name.as_str()).collect();
+                let text = format!("{qualified} is the start of {}", listed.join(", "));
+                Err(Error::new(ErrorKind::InvalidArgument, text).hint("write more of the UUID"))
+            }
         }
     }
 
@@ -188,11 +218,22 @@ impl Registry {
                 "no specification defines devices of that kind; nvidia-ctk cdi generate makes one"
                     .into()
             }
-            (1..=16, _) => format!("there are {}", there.join(", ")),
+            (1..=MAX_LISTED, _) => format!("there are {}", there.join(", ")),
             (more, _) => format!("there are {more}: nvidia-ctk cdi list shows them"),
         };
         Error::new(ErrorKind::NotFound, text).hint(hint)
     }
+}
+
+/// Returns true if a qualified name has at least four characters of a UUID, and the kind is NVIDIA's.
+fn names_start_of_uuid(qualified: &str) -> bool {
+    let Some((kind, device)) = qualified.split_once('=') else {
+        return false;
+    };
+    let vendor = kind.split_once('/').map_or(kind, |(vendor, _)| vendor);
+    let mut prefixes = ["MIG-GPU-", "MIG-", "GPU-"].into_iter();
+    let start = prefixes.find_map(|prefix| device.strip_prefix(prefix));
+    names::is_nvidias(vendor) && start.is_some_and(|start| start.len() >= MIN_UUID_START)
 }
 
 /// Makes the type of a node explicit: all of NVIDIA's devices are character devices, and older files record no type. A

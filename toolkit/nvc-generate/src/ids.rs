@@ -1,10 +1,10 @@
-//! Checks device ids: `all`, `none`, `N`, `G:M`, `GPU-…` and `MIG-…`.
+//! Checks device ids: `all`, `none`, `N`, `G:M`, `GPU-…` and `MIG-…`, or the start of one of these.
 //!
 //! [`libnvc::select`] accepts more forms, which upstream's specifications do not have.
 
 use libnvc::{Error, ErrorKind, Result};
 
-use crate::uuid::is_uuid;
+use crate::uuid::is_uuid_start;
 
 /// Returns ids for a [`DeviceRequest`](libnvc::request::DeviceRequest): no id means all, and `none` has precedence.
 ///
@@ -42,7 +42,7 @@ fn one(id: &str) -> Result<()> {
         let prefixes = ["MIG-GPU-", "GPU-", "MIG-"];
         let rest = prefixes.iter().find_map(|prefix| id.strip_prefix(prefix));
         let uuid = rest.and_then(|rest| rest.split('/').next());
-        uuid.is_some_and(is_uuid)
+        uuid.is_some_and(is_uuid_start)
     };
     if is_index || is_by_uuid() {
         return Ok(());
@@ -68,9 +68,13 @@ mod tests {
         assert_eq!(of(&["0", "all"]).unwrap(), ["0", "all"]);
         let uuid = "MIG-GPU-8a4d1f3c-0b51-4c8e-9d57-3f2a6b1c0e01/1/0";
         assert_eq!(of(&["7", "1:0", uuid]).unwrap(), ["7", "1:0", uuid]);
+        assert_eq!(of(&["GPU-8a4d", "MIG-8a4d1f3c-0"]).unwrap().len(), 2);
         for bad in [
             "first",
             "",
+            "GPU-",
+            "GPU-8a4",
+            "GPU-8a4x",
             "gpu-8a4d1f3c-0b51-4c8e-9d57-3f2a6b1c0e01",
             "00000000:3b:00.0",
             "1:",

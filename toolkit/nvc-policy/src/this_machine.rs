@@ -10,11 +10,11 @@ mod tests;
 use std::cell::OnceCell;
 use std::path::PathBuf;
 
-use libnvc::Result;
 use libnvc::host::nvcaps::MigMinors;
 use libnvc::host::query::QueryProgram;
 use libnvc::host::{DeviceInfo, Gpu, MigDevice};
 use libnvc::select::select_devices;
+use libnvc::{ErrorKind, Result};
 use nvc_cdi::registry::SpecFile;
 use nvc_cdi::{Device, Registry};
 
@@ -84,8 +84,11 @@ impl ThisMachine {
     /// Returns the devices that NVML knows by a name without a kind.
     fn by_nvml(&self, name: &str) -> Result<Vec<String>> {
         let devices = self.devices()?;
-        let Ok(chosen) = select_devices(&devices.gpus, &devices.failed, &[name]) else {
-            return Ok(Vec::new());
+        let chosen = match select_devices(&devices.gpus, &devices.failed, &[name]) {
+            Ok(chosen) => chosen,
+            // It is the start of several UUIDs.
+            Err(error) if error.kind() == ErrorKind::InvalidArgument => return Err(error),
+            Err(_) => return Ok(Vec::new()),
         };
         let migs = chosen.migs.iter();
         let mut uuids: Vec<String> = migs.map(|(_, mig)| mig.uuid.clone()).collect();

@@ -8,7 +8,7 @@ use libnvc::host::{Gpu, ListedGpu};
 use libnvc::{Error, ErrorKind, Result};
 
 use super::listing::Listing;
-use crate::uuid::is_uuid;
+use crate::uuid::is_uuid_start;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestedGpus {
@@ -171,12 +171,32 @@ fn find<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<&'a ListedGpu> {
     let found = if is_number(id) {
         let index = id.parse::<u32>().ok();
         gpus.iter().find(|gpu| Some(gpu.index) == index)
-    } else if is_uuid(id.strip_prefix("GPU-").unwrap_or(id)) {
-        gpus.iter().find(|gpu| gpu.uuid.as_deref() == Some(id))
+    } else if is_uuid_start(id.strip_prefix("GPU-").unwrap_or(id)) {
+        by_uuid(id, gpus)?
     } else {
         return Err(invalid(format!("\"{id}\" is neither an index nor a UUID")));
     };
     found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("NVML lists no GPU {id}")))
+}
+
+/// Finds a GPU by its UUID or the start of it.
+fn by_uuid<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<Option<&'a ListedGpu>> {
+    let uuids = || (gpus.iter()).filter_map(|gpu| Some((gpu.uuid.as_deref()?, gpu)));
+    if let Some((_, gpu)) = uuids().find(|(uuid, _)| *uuid == id) {
+        return Ok(Some(gpu));
+    }
+    let found: Vec<_> = uuids().filter(|(uuid, _)| uuid.starts_with(id)).collect();
+    match &found[..] {
+        [] => Ok(None),
+        [(_, gpu)] => Ok(Some(gpu)),
+        several => {
+            let uuids: Vec<_> = several.iter().map(|(uuid, _)| *uuid).collect();
+            let uuids = uuids.join(", ");
+            Err(invalid(format!(
+                "several GPUs have a UUID like \"{id}\": {uuids}"
+            )))
+        }
+    }
 }
 
 /// Checks that a GPU is one of the pair.

@@ -16,13 +16,16 @@ use super::distinct::distinct;
 use super::qualified::{self, AUTOMATIC, QualifiedName};
 use super::{Devices, Error, Kinds};
 
+/// Length of a whole UUID.
+const UUID_LEN: usize = 36;
+
 /// Knows which devices names denote.
 pub trait Machine {
     /// Returns the UUIDs of the GPUs or MIG devices of a name, with or without a kind; empty if it is unknown. A name
     /// that denotes anything else has an id that only the same devices have.
     ///
     /// # Errors
-    /// The driver does not respond.
+    /// The driver does not respond; the name is the start of several UUIDs.
     fn uuids(&self, name: &str) -> libnvc::Result<Vec<String>>;
 
     /// Returns the qualified names of all devices of a kind.
@@ -66,8 +69,7 @@ impl<'a> Id<'a> {
         if qualified::is_qualified(name) {
             return Self::Unknown(name);
         }
-        let start = name.get(..4).unwrap_or_default();
-        if start.eq_ignore_ascii_case("GPU-") || start.eq_ignore_ascii_case("MIG-") {
+        if is_uuid(name) {
             return Self::Uuid(Uuid(name));
         }
         match name.split_once(':') {
@@ -89,6 +91,17 @@ impl<'a> Id<'a> {
     }
 }
 
+/// Returns true for a whole UUID. Which device the start of one denotes, the machine knows; so are those of MIG devices
+/// with old drivers, `MIG-GPU-<UUID>/<GI>/<CI>`, which can be the start of another one.
+fn is_uuid(name: &str) -> bool {
+    let starts = |text: &str, prefix: &str| {
+        let start = text.get(..prefix.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    let has_prefix = starts(name, "GPU-") || starts(name, "MIG-") && !starts(name, "MIG-GPU-");
+    has_prefix && name.len() == "GPU-".len() + UUID_LEN
+}
+
 fn number(text: &str) -> Option<u32> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok())?
@@ -97,7 +110,8 @@ fn number(text: &str) -> Option<u32> {
 /// Returns those of `names` that `by` allows. A name of all GPUs becomes one name for each allowed GPU.
 ///
 /// # Errors
-/// Names of different forms cannot be compared because the driver does not respond; or too many are left.
+/// Names of different forms cannot be compared because the driver does not respond, or because one is the start of
+/// several UUIDs; or too many are left.
 pub(super) fn narrow(
     names: &[String],
     by: &Devices,

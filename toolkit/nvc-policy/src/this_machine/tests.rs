@@ -23,7 +23,7 @@ const MIGS: [[u32; 2]; 2] = [[21, 22], [31, 32]];
 fn gpus() -> Vec<Gpu> {
     let gpu = |(index, minor): (u32, u32)| Gpu {
         index,
-        uuid: format!("GPU-{index}"),
+        uuid: format!("GPU-aaaa{index}-x"),
         busid: format!("00000000:0{index}:00.0"),
         minor,
         ..Gpu::default()
@@ -32,7 +32,7 @@ fn gpus() -> Vec<Gpu> {
     gpus[2].mig_devices = [0, 1]
         .map(|index| MigDevice {
             index,
-            uuid: format!("MIG-{index}"),
+            uuid: format!("MIG-aaaa{index}-x"),
             gi: index + 1,
             ci: 0,
             gi_caps_path: HostPath::new("gi"),
@@ -114,7 +114,7 @@ fn names_denote_what_their_specification_gives() {
     let devices = [
         ("0", vec![Gpu(0), Control]),
         ("all", vec![Gpu(0), Gpu(1)]),
-        ("GPU-0", vec![Gpu(0)]),
+        ("GPU-aaaa0-x", vec![Gpu(0)]),
         ("hidden", vec![Elsewhere(0)]),
         ("whole", vec![Gpu(1)]),
         ("a", mig(MIGS[0])),
@@ -132,21 +132,21 @@ fn names_denote_what_their_specification_gives() {
     let machine = machine(&[specification("nvidia.com/slot", &devices)], None);
     let of = |name: &str| machine.uuids(name).unwrap().join(" ");
     for (device, expected) in [
-        ("0", "GPU-1"),
-        ("all", "GPU-1 GPU-2"),
-        ("GPU-0", "GPU-1"),
-        ("hidden", "GPU-1"),
-        ("whole", "GPU-2"),
-        ("a", "MIG-0"),
-        ("unclean", "MIG-0"),
-        ("both", "MIG-0 MIG-1"),
+        ("0", "GPU-aaaa1-x"),
+        ("all", "GPU-aaaa1-x GPU-aaaa2-x"),
+        ("GPU-aaaa0-x", "GPU-aaaa1-x"),
+        ("hidden", "GPU-aaaa1-x"),
+        ("whole", "GPU-aaaa2-x"),
+        ("a", "MIG-aaaa0-x"),
+        ("unclean", "MIG-aaaa0-x"),
+        ("both", "MIG-aaaa0-x MIG-aaaa1-x"),
         ("unknown", ""),
         ("none", ""),
         // No specification has them: only a UUID says what it is.
         ("1", ""),
         ("gpu1", ""),
-        ("GPU-1", "GPU-1"),
-        ("mig-1", "MIG-1"),
+        ("GPU-aaaa1-x", "GPU-aaaa1-x"),
+        ("mig-aaaa1-x", "MIG-aaaa1-x"),
     ] {
         assert_eq!(
             of(&format!("nvidia.com/slot={device}")),
@@ -158,14 +158,100 @@ fn names_denote_what_their_specification_gives() {
     assert!(odd.iter().all(|id| id.starts_with("nodes ")), "{odd:?}");
     assert_eq!(BTreeSet::from(odd).len(), 3);
     for (name, expected) in [
-        ("0", "GPU-0"),
-        ("2:1", "MIG-1"),
-        ("gpu-2", "GPU-2"),
-        ("runtime.nvidia.com/gpu=0", "GPU-0"),
-        ("all", "MIG-0 MIG-1 GPU-0 GPU-1 GPU-2"),
+        ("0", "GPU-aaaa0-x"),
+        ("2:1", "MIG-aaaa1-x"),
+        ("gpu-aaaa2-x", "GPU-aaaa2-x"),
+        ("runtime.nvidia.com/gpu=0", "GPU-aaaa0-x"),
+        (
+            "all",
+            "MIG-aaaa0-x MIG-aaaa1-x GPU-aaaa0-x GPU-aaaa1-x GPU-aaaa2-x",
+        ),
         ("0,1", ""),
+        ("GPU-aaaa1", "GPU-aaaa1-x"),
+        ("mig-AAAA1-", "MIG-aaaa1-x"),
+        ("runtime.nvidia.com/gpu=GPU-aaaa2", "GPU-aaaa2-x"),
+        ("GPU-aaa", ""),
     ] {
         assert_eq!(of(name), expected, "{name}");
+    }
+}
+
+/// A specification gives its own devices by the starts of their names, whatever NVML knows.
+#[test]
+fn starts_of_uuids_denote_what_a_container_gets() {
+    let devices = [
+        ("GPU-aaaa0-x", vec![Node::Gpu(0)]),
+        ("GPU-aaaa1-x", vec![Node::Gpu(1)]),
+        ("GPU-bbbb", vec![Node::Gpu(2)]),
+    ];
+    let machine = machine(&[specification("nvidia.com/slot", &devices)], None);
+    let of = |name: &str| machine.uuids(name).map(|uuids| uuids.join(" "));
+    for (name, expected) in [
+        ("nvidia.com/slot=GPU-aaaa0", "GPU-aaaa1-x"),
+        ("nvidia.com/slot=GPU-bbbb", "GPU-aaaa0-x"),
+        // No container is created with it.
+        ("nvidia.com/slot=GPU-aaaa2", ""),
+        ("nvidia.com/gpu=GPU-aaaa0", ""),
+        ("other.com/slot=GPU-aaaa0", ""),
+    ] {
+        assert_eq!(of(name).unwrap(), expected, "{name}");
+    }
+    for name in [
+        "GPU-aaaa",
+        "MIG-aaaa",
+        "runtime.nvidia.com/gpu=GPU-aaaa",
+        "nvidia.com/slot=GPU-aaaa",
+    ] {
+        let error = of(name).unwrap_err();
+        assert!(
+            error.message().contains("several devices"),
+            "{name}: {error}"
+        );
+    }
+}
+
+/// What the user allows by the start of a UUID is that device and no other, and the image's choice is compared with it.
+#[test]
+fn starts_of_uuids_narrow() {
+    let machine = machine(&[], None);
+    let policy = Policy {
+        swarm_resources: vec!["SWARM".into()],
+        ..Policy::new(&Config::default()).unwrap()
+    };
+    let given = |visible: &str, swarm: &str| {
+        let env = [
+            format!("NVIDIA_VISIBLE_DEVICES={visible}"),
+            format!("SWARM={swarm}"),
+        ];
+        let container = Container {
+            environment: Environment::new(env.to_vec()).unwrap(),
+            ..Container::default()
+        };
+        match choice(&container, &policy, &machine) {
+            Ok((Some(choice), _)) => choice.devices.to_string(),
+            Ok((None, _)) => String::new(),
+            Err(error) => format!("error: {error}"),
+        }
+    };
+    for (visible, swarm, expected) in [
+        ("0", "GPU-aaaa0", "0"),
+        ("GPU-aaaa0-x", "GPU-aaaa0", "GPU-aaaa0-x"),
+        ("GPU-aaaa0", "gpu-aaaa0-", "GPU-aaaa0"),
+        ("GPU-aaaa0", "GPU-aaaa0-x,GPU-aaaa1-x", "GPU-aaaa0"),
+        ("GPU-aaaa1", "GPU-aaaa0", "error: no GPU is left"),
+        ("GPU-aaaa0,1", "2,1", "1"),
+        ("2", "MIG-aaaa1", "error: no GPU is left"),
+    ] {
+        let given = given(visible, swarm);
+        let given = given.split(": NVIDIA").next().unwrap();
+        assert_eq!(given, expected, "{visible} {swarm}");
+    }
+    for (visible, swarm) in [("GPU-aaaa", "0"), ("0", "GPU-aaaa")] {
+        let error = given(visible, swarm);
+        assert!(
+            error.contains("GPU-aaaa0-x, GPU-aaaa1-x, GPU-aaaa2-x"),
+            "{error}"
+        );
     }
 }
 
@@ -176,8 +262,8 @@ fn names_without_a_kind_are_of_the_default_one_in_mode_cdi() {
         &[("0", vec![Node::Gpu(0)])],
     )];
     let machine = machine(&files, Some("nvidia.com/slot"));
-    assert_eq!(machine.uuids("0").unwrap(), ["GPU-1"]);
-    assert_eq!(machine.uuids("GPU-0").unwrap(), ["GPU-0"]);
+    assert_eq!(machine.uuids("0").unwrap(), ["GPU-aaaa1-x"]);
+    assert_eq!(machine.uuids("GPU-aaaa0-x").unwrap(), ["GPU-aaaa0-x"]);
     // A container with these is not created.
     for name in ["1", "all", "0,1", "0 "] {
         assert!(machine.uuids(name).unwrap().is_empty(), "{name}");
@@ -185,8 +271,21 @@ fn names_without_a_kind_are_of_the_default_one_in_mode_cdi() {
 }
 
 const KINDS: [&str; 3] = ["nvidia.com/gpu", "nvidia.com/slot", "team.nvidia.com/gpu"];
-const NAMES: [&str; 10] = [
-    "0", "1", "2", "all", "left", "gpu0", "2:0", "mig2:0", "GPU-0", "MIG-1",
+/// The last ones are starts of UUIDs, one of them of several.
+const NAMES: [&str; 13] = [
+    "0",
+    "1",
+    "2",
+    "all",
+    "left",
+    "gpu0",
+    "2:0",
+    "mig2:0",
+    "GPU-aaaa0-x",
+    "MIG-aaaa1-x",
+    "GPU-aaaa0",
+    "MIG-aaaa1",
+    "GPU-aaaa",
 ];
 
 fn any_nodes() -> impl Strategy<Value = Vec<Node>> {
@@ -256,14 +355,17 @@ impl ThisMachine {
         };
         let nvml = |device: &str| -> Rights {
             let all = device == "all";
-            let is_one = |index: &str, uuid: &str| all || device == index || device == uuid;
+            let is_start = device.len() > "GPU-aaaa".len();
+            let is_one = |index: &str, uuid: &str| {
+                all || device == index || device == uuid || is_start && uuid.starts_with(device)
+            };
             let gpus = gpus();
             let gpus = gpus
                 .iter()
                 .filter(|gpu| is_one(&gpu.index.to_string(), &gpu.uuid));
             let migs = (0..).zip(MIGS);
-            let migs =
-                migs.filter(|(n, _): &(u32, _)| is_one(&format!("2:{n}"), &format!("MIG-{n}")));
+            let migs = migs
+                .filter(|(n, _): &(u32, _)| is_one(&format!("2:{n}"), &format!("MIG-aaaa{n}-x")));
             gpus.flat_map(gpu)
                 .chain(migs.flat_map(|(_, minors)| mig(minors)))
                 .collect()
@@ -278,7 +380,7 @@ impl ThisMachine {
             return nvml(parsed.device);
         }
         let Some((_, device)) = self.registry().device(&name) else {
-            let is_uuid = parsed.device.starts_with("GPU-") || parsed.device.starts_with("MIG-");
+            let is_uuid = parsed.device.ends_with("-x");
             return if is_uuid {
                 nvml(parsed.device)
             } else {
