@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 
+use crate::apply::cgroup::systemd::wire::{self, Value};
 use crate::apply::cgroup::{program, v1};
 use crate::apply::ldconfig;
 use crate::container::{self, DeviceCgroup};
@@ -27,7 +28,7 @@ use crate::path::{ContainerPath, HostPath};
 use crate::plan::{CapabilityFiles, Device, DriverProc, Intent, Place, What, profile};
 
 pub use crate::apply::cgroup::v2::exchange_one_after_the_other;
-pub use crate::apply::cgroup::{DeviceRules, allow as allow_devices};
+pub use crate::apply::cgroup::{DeviceRules, WantedDevice, allow as allow_devices};
 pub use crate::apply::ldconfig::{PreparedLdconfig, Snapshot};
 pub use crate::sys::bpf::creation::{create_link, create_map};
 pub use crate::sys::bpf::{
@@ -162,6 +163,25 @@ pub fn has_interpreter(head: &[u8]) -> Option<bool> {
 /// As [`Container::discover`](crate::container::Container::discover).
 pub fn device_cgroup(proc_cgroup: &[u8], mountinfo: &[u8]) -> Result<DeviceCgroup> {
     container::cgroup::locate(proc_cgroup, mountinfo)
+}
+
+/// Reads a reply of systemd: the serial number of the call, and the texts of the value, or the name of the error. None
+/// if it is no message; the inner one if it is no reply.
+#[allow(clippy::type_complexity)] // plain data
+pub fn systemd_reply(
+    bytes: &[u8],
+) -> Option<Option<(u32, std::result::Result<Vec<String>, String>)>> {
+    let head = bytes.first_chunk()?;
+    let length = wire::message_length(head).ok()?;
+    let reply = wire::parse(bytes.get(..length)?).ok()?;
+    Some(reply.map(|wire::Reply { to, outcome }| {
+        let texts = outcome.map(|value| match value {
+            Value::Other => Vec::new(),
+            Value::Text(text) => vec![text],
+            Value::Entries(entries) => entries.into_iter().flat_map(<[_; 2]>::from).collect(),
+        });
+        (to, texts)
+    }))
 }
 
 /// Returns the ids of the shared mounts in a mountinfo.

@@ -78,6 +78,7 @@ fn main() -> ExitCode {
     tests.extend(nvc_testkit::tests![&[CgroupV2];
         v2_several_programs,
         v2_on_an_ancestor_only,
+        v2_on_an_ancestor_that_denies_only_displays,
         v2_that_cannot_be_extended,
         v2_without_a_program,
         v2_rolls_back,
@@ -225,22 +226,40 @@ fn v2_held_by_links() {
     drop(links);
 }
 
-/// The ancestor's filter applies to other groups too: it stays unchanged, and the user gets a warning.
+/// The ancestor's filter applies to other groups too, so it stays unchanged; the container could not use its GPU.
 fn v2_on_an_ancestor_only() {
     let outer = v2(Attach::Multi);
     let container = container_in(outer.child().unwrap());
-    let outcome = configure(&container, &["--utility", "--device=0"])
+    let before = State::of(&container);
+    let message = configure(&container, &["--utility", "--device=0"]).fails();
+    let text = format!(
+        "nvidia-container-cli: mount error: failed to add device rules: the device filter of cgroup {} denies 195:255, 195:0",
+        outer.directory().display()
+    );
+    assert_eq!(message, text);
+    before.assert_unchanged(&container);
+    assert_allowed(&container, "1:3");
+    assert_eq!(outer.programs().unwrap(), 1);
+    assert_eq!(outer.allowed(&["1:3", "195:0"]).unwrap(), ["1:3"]);
+}
+
+/// The container works without nvidia-modeset.
+fn v2_on_an_ancestor_that_denies_only_displays() {
+    let outer = DeviceCgroup::v2().unwrap();
+    let outer = outer
+        .attach(Attach::Multi, &["1:3", "195:255", "195:0"])
+        .unwrap();
+    let container = container_in(outer.child().unwrap());
+    let outcome = configure(&container, &["--display", "--device=0"])
         .outcome()
         .unwrap();
     assert_eq!(outcome.status, Some(0), "{outcome:#?}");
     let text = format!(
-        "the device filter of cgroup {} also applies to the container and may deny 195:255, 195:0",
+        "the device filter of cgroup {} also applies to the container and may deny 195:254",
         outer.directory().display()
     );
     assert!(outcome.stderr.contains(&text), "{outcome:#?}");
-    assert_allowed(&container, "1:3");
-    assert_eq!(outer.programs().unwrap(), 1);
-    assert_eq!(outer.allowed(&["1:3", "195:0"]).unwrap(), ["1:3"]);
+    assert_allowed(&container, "1:3 195:255 195:0");
 }
 
 fn v2_that_cannot_be_extended() {

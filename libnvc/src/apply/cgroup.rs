@@ -12,14 +12,25 @@ use log::{debug, info};
 
 mod message;
 pub(crate) mod program;
+pub(crate) mod systemd;
 pub(crate) mod v1;
 pub(crate) mod v2;
 
-use crate::container::CgroupVersion;
+use crate::container::{CgroupVersion, DeviceCgroup};
 use crate::error::Result;
 use crate::host::DeviceNumber;
 
 use message::list;
+use systemd::{Sockets, Unit};
+
+/// A device that the processes of a cgroup should be able to open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WantedDevice {
+    /// Its number.
+    pub number: DeviceNumber,
+    /// True if a container that cannot open it cannot use a GPU that it was given.
+    pub is_vital: bool,
+}
 
 /// The rules added to a device cgroup; they stay when this is dropped.
 #[derive(Debug)]
@@ -69,22 +80,21 @@ impl DeviceRules {
 pub fn allow(
     cgroup: BorrowedFd<'_>,
     version: CgroupVersion,
-    devices: &[DeviceNumber],
+    devices: &[WantedDevice],
     name: &Path,
 ) -> Result<DeviceRules> {
-    // Without duplicates, in the caller's order.
-    let mut seen = HashSet::with_capacity(devices.len());
-    let devices: Vec<DeviceNumber> = devices
+    let vital: HashSet<DeviceNumber> = devices
         .iter()
-        .copied()
-        .filter(|device| seen.insert(*device))
+        .filter(|device| device.is_vital)
+        .map(|device| device.number)
         .collect();
+    let devices = numbers(devices);
     if devices.is_empty() {
         return Ok(DeviceRules(AddedRules::Nothing));
     }
     let added = match version {
         CgroupVersion::V1 => v1::allow(cgroup, &devices, name).map(AddedRules::V1),
-        CgroupVersion::V2 => v2::allow(cgroup, &devices, name).map(AddedRules::V2),
+        CgroupVersion::V2 => v2::allow(cgroup, &devices, &vital, name).map(AddedRules::V2),
     };
     let rules = DeviceRules(added.map_err(|e| e.context("failed to add device rules"))?);
     if rules.is_empty() {
@@ -95,24 +105,43 @@ pub fn allow(
             list(&devices),
             name.display()
         );
-        mention_systemd(name);
     }
     Ok(rules)
 }
 
-/// Logs that systemd will drop the rules.
-///
-/// Recognises systemd by the cgroup's name, because /run is the container's here. This is not a warning: on a host
-/// where systemd creates the cgroups it would appear for each container, and nothing breaks until `systemctl
-/// daemon-reload`.
-fn mention_systemd(name: &Path) {
-    let unit = name
-        .extension()
-        .is_some_and(|e| e == "scope" || e == "service");
-    if unit {
-        info!(
-            "cgroup {} belongs to systemd: 'systemctl daemon-reload' and changes of the unit drop the device rules",
-            name.display()
+/// Finds systemd's unit that restricts a cgroup's devices, if a device may be denied. Call this in the host's namespaces.
+pub(in crate::apply) fn unit(
+    directory: BorrowedFd<'_>,
+    cgroup: &DeviceCgroup,
+    devices: &[WantedDevice],
+) -> Option<Unit> {
+    let sockets = Sockets::default();
+    let is_needed = sockets.may_know(&cgroup.group)
+        && may_deny(
+            directory,
+            cgroup.version,
+            &numbers(devices),
+            &cgroup.directory,
         );
+    is_needed.then(|| sockets.find(&cgroup.group))?
+}
+
+/// Returns true if a rule of a cgroup, or of one above it, may deny a device; false if that cannot be read.
+fn may_deny(
+    cgroup: BorrowedFd<'_>,
+    version: CgroupVersion,
+    devices: &[DeviceNumber],
+    name: &Path,
+) -> bool {
+    match version {
+        CgroupVersion::V1 => v1::may_deny(cgroup, devices, name),
+        CgroupVersion::V2 => v2::may_deny(cgroup, devices),
     }
+}
+
+/// Returns the devices' numbers without duplicates, in the caller's order.
+pub(in crate::apply) fn numbers(devices: &[WantedDevice]) -> Vec<DeviceNumber> {
+    let mut seen = HashSet::with_capacity(devices.len());
+    let numbers = devices.iter().map(|device| device.number);
+    numbers.filter(|number| seen.insert(*number)).collect()
 }

@@ -170,7 +170,7 @@ fn all_steps(
         ..
     } = attempts;
     if let Some(rules) = work.devices {
-        allow(&rules, &skipped, journal)?;
+        allow(rules, &skipped, journal)?;
     }
     match finish_update(update, &tree, container, descriptors, journal) {
         // Nothing can have been changed either.
@@ -299,10 +299,15 @@ fn open_for_writing(
 }
 
 /// Sets the device rules, except for missing devices.
-fn allow(rules: &RulesToAdd, skipped: &SkippedIntents, journal: &mut Journal<'_>) -> Result<()> {
+fn allow(rules: RulesToAdd, skipped: &SkippedIntents, journal: &mut Journal<'_>) -> Result<()> {
     let devices = rules.devices.iter();
     let devices = devices.filter(|(intent, _)| !skipped.has(*intent));
-    let devices: Vec<_> = devices.map(|(_, number)| *number).collect();
+    let devices: Vec<_> = devices.map(|(_, device)| *device).collect();
+    // systemd writes its rules again, which would remove ours.
+    let numbers = cgroup::numbers(&devices);
+    if let Some(extended) = rules.unit.and_then(|unit| unit.allow(&numbers)) {
+        journal.other(Box::new(|| extended.undo()));
+    }
     let directory = rules.directory.as_fd();
     let undo = cgroup::allow(directory, rules.version, &devices, &rules.name)?;
     journal.other(Box::new(|| undo.undo()));

@@ -5,12 +5,13 @@
 
 use std::collections::HashSet;
 
-use crate::apply::look::Look;
+use crate::apply::cgroup::WantedDevice;
+use crate::apply::look::{Look, is_gpu_name};
 use crate::apply::prepare::SkippedIntents;
 use crate::apply::steps::{Action, BindKind, Source, Step, TmpfsFile, of_proc};
 use crate::container::ImageFacts;
 use crate::error::Result;
-use crate::host::{DriverRoot, ProcFile, procfs};
+use crate::host::{DeviceRole, DriverRoot, ProcFile, nvcaps, procfs};
 use crate::path::{ContainerPath, HostPath};
 use crate::plan::{
     CapabilityFiles, CompatUse, CudaCompat, DriverProc, Intent, LibraryPath, What, profile,
@@ -94,9 +95,10 @@ impl Expansion<'_> {
                     number: device.number,
                     at: device.at.clone(),
                 });
-                let allow = device.allow.then_some(Action::AllowDevice {
+                let allow = device.allow.then_some(Action::AllowDevice(WantedDevice {
                     number: device.number,
-                });
+                    is_vital: is_vital(&device.source),
+                }));
                 [bind, allow].into_iter().flatten().collect()
             }
             What::Mount(mount) => vec![Action::Bind {
@@ -198,6 +200,15 @@ impl Expansion<'_> {
         };
         Ok(compat.mounted(found).into_iter().map(bind).collect())
     }
+}
+
+/// Returns true for the nodes without which a program cannot use a GPU or a MIG device that it was given.
+fn is_vital(node: &HostPath) -> bool {
+    [DeviceRole::Control, DeviceRole::Uvm]
+        .iter()
+        .any(|role| *node == HostPath::new(role.path()))
+        || node.parent() == HostPath::new(nvcaps::DEVICES)
+        || (node.parent() == HostPath::new("/dev") && is_gpu_name(node.file_name()))
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ mod compat;
 mod devices;
 
 use devices::OwnDevices;
+pub(super) use devices::is_gpu_name;
 
 /// The file in which the directory of compatibility libraries is configured. It sorts before all others.
 const CONFIGURATION: &str = "/etc/ld.so.conf.d/00-compat-nvidia.conf";

@@ -1,13 +1,15 @@
 //! Prepares steps outside the container: every source is opened, checked and cloned before the first effect.
 
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 
 use nix::errno::Errno;
 
 use super::{Ahead, ApplyOptions};
+use crate::apply::cgroup::systemd::Unit;
+use crate::apply::cgroup::{self, WantedDevice};
 use crate::apply::ldconfig::PreparedLdconfig;
 use crate::apply::ldconfig::builtin::News;
 use crate::apply::look::Look;
@@ -18,8 +20,8 @@ use crate::apply::replace::NewFile;
 use crate::apply::steps::{Action, BindKind, Source, Step};
 use crate::container::{CgroupVersion, Container, Ldconfig};
 use crate::error::{Error, Result};
+use crate::host::DriverRoot;
 use crate::host::nodes::IMEX_DIRECTORY;
-use crate::host::{DeviceNumber, DriverRoot};
 use crate::ldcache::judge::Loader;
 use crate::path::{ContainerPath, HostPath};
 use crate::plan::Need;
@@ -107,7 +109,9 @@ pub(super) struct RulesToAdd {
     /// The cgroup's name for messages.
     pub(super) name: PathBuf,
     /// Each with its intent.
-    pub(super) devices: Vec<(usize, DeviceNumber)>,
+    pub(super) devices: Vec<(usize, WantedDevice)>,
+    /// systemd's unit that must know them.
+    pub(super) unit: Option<Unit>,
 }
 
 /// Skipped best-effort intents, with the reasons.
@@ -176,8 +180,8 @@ impl<'a> Preparation<'a, '_> {
                 continue;
             }
             match &step.action {
-                Action::AllowDevice { number } => {
-                    devices.push((step.intent, *number));
+                Action::AllowDevice(device) => {
+                    devices.push((step.intent, *device));
                     continue;
                 }
                 Action::UpdateLdCache {
@@ -226,16 +230,22 @@ impl<'a> Preparation<'a, '_> {
         Ok(())
     }
 
-    /// Opens the container's device cgroup, if rules for devices are to be added.
-    fn rules(&self, devices: Vec<(usize, DeviceNumber)>) -> Result<Option<RulesToAdd>> {
+    /// Opens the container's device cgroup, and asks systemd about it, if rules for devices are to be added.
+    fn rules(&self, devices: Vec<(usize, WantedDevice)>) -> Result<Option<RulesToAdd>> {
         let (false, Some(cgroup)) = (devices.is_empty(), self.container.device_cgroup()) else {
             return Ok(None);
         };
+        let directory = self.container.open_device_cgroup(cgroup)?;
+        let wanted: Vec<_> = devices.iter().map(|(_, device)| *device).collect();
+        // A caller that works inside the container may see the container's own /run.
+        let is_host = !self.container.process.is_standalone();
+        let unit = is_host.then(|| cgroup::unit(directory.as_fd(), cgroup, &wanted));
         Ok(Some(RulesToAdd {
-            directory: self.container.open_device_cgroup(cgroup)?,
+            directory,
             version: cgroup.version,
             name: cgroup.directory.clone(),
             devices,
+            unit: unit.flatten(),
         }))
     }
 
@@ -300,7 +310,7 @@ impl<'a> Preparation<'a, '_> {
             },
             Action::Seal { at } => Operation::Seal { at },
             Action::SetMode { at, mode } => Operation::SetMode { at, mode: *mode },
-            Action::AllowDevice { .. } | Action::UpdateLdCache { .. } => {
+            Action::AllowDevice(_) | Action::UpdateLdCache { .. } => {
                 unreachable!("collected by the caller")
             }
         })

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::apply::cgroup::WantedDevice;
 use crate::host::{DeviceNumber, FileClass, ProcFile};
 use crate::path::{ContainerPath, HostPath};
 use crate::plan::Need;
@@ -63,7 +64,7 @@ pub(super) enum Action {
     /// Change the permissions of a file, if it exists.
     SetMode { at: ContainerPath, mode: u32 },
     /// Let the container's cgroup open a character device for reading and writing.
-    AllowDevice { number: DeviceNumber },
+    AllowDevice(WantedDevice),
     /// Make the container's dynamic loader find libraries.
     UpdateLdCache {
         /// Searched before all others.

@@ -27,6 +27,9 @@ pub struct DeviceCgroup {
     pub version: CgroupVersion,
     /// Its directory; in standalone mode, below the container's root.
     pub directory: PathBuf,
+    /// Its path in the hierarchy, as the caller's cgroup namespace shows it.
+    #[serde(skip)]
+    pub(crate) group: PathBuf,
 }
 
 /// Finds the device cgroup from the container's `/proc/PID/cgroup` and a `/proc/PID/mountinfo`.
@@ -78,7 +81,11 @@ fn find(version: CgroupVersion, path: &[u8], mountinfo: &[u8]) -> Result<DeviceC
                 if !below.as_os_str().is_empty() {
                     directory.push(below);
                 }
-                return Ok(DeviceCgroup { version, directory });
+                return Ok(DeviceCgroup {
+                    version,
+                    directory,
+                    group: path.to_owned(),
+                });
             }
             Err(_) => {
                 hidden.get_or_insert_with(|| {
@@ -458,7 +465,12 @@ mod tests {
         let base = RootDir::open(root.path()).unwrap();
         let open = |version, directory: &str| {
             let directory = PathBuf::from(directory);
-            let cgroup = DeviceCgroup { version, directory };
+            let group = PathBuf::new();
+            let cgroup = DeviceCgroup {
+                version,
+                directory,
+                group,
+            };
             let base = Some((&base, Path::new("/c")));
             open_directory(&cgroup, base).unwrap_err().message()
         };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use libnvc::Result;
 use libnvc::container::CgroupVersion;
 use libnvc::host::DeviceNumber;
-use libnvc::testing::{DeviceRules, allow_devices};
+use libnvc::testing::{DeviceRules, WantedDevice, allow_devices};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nvc_testkit::machine::{Scratch, cgroup_hierarchy};
 
@@ -62,7 +62,10 @@ impl Group {
     pub(crate) fn allow(&self, devices: &[(u32, u32)]) -> Result<DeviceRules> {
         let devices: Vec<_> = devices
             .iter()
-            .map(|&(major, minor)| DeviceNumber { major, minor })
+            .map(|&(major, minor)| WantedDevice {
+                number: DeviceNumber { major, minor },
+                is_vital: true,
+            })
             .collect();
         allow_devices(self.fd(), self.version, &devices, &self.directory)
     }

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 
 use libnvc::container::CgroupVersion;
 use libnvc::host::DeviceNumber;
+use libnvc::testing::{WantedDevice, allow_devices};
 use nix::errno::Errno;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
@@ -183,11 +184,14 @@ impl Racer {
 /// Returns the result of this process changing a cgroup.
 fn allow(version: CgroupVersion, directory: &str) -> String {
     let file = std::fs::File::open(directory).unwrap();
-    let device = DeviceNumber {
-        major: 195,
-        minor: 0,
+    let device = WantedDevice {
+        number: DeviceNumber {
+            major: 195,
+            minor: 0,
+        },
+        is_vital: true,
     };
-    match libnvc::testing::allow_devices(file.as_fd(), version, &[device], Path::new(directory)) {
+    match allow_devices(file.as_fd(), version, &[device], Path::new(directory)) {
         Ok(rules) => format!("changed: {}", !rules.is_empty()),
         Err(e) => format!("{} (hint: {})", e.message(), e.advice().unwrap_or("none")),
     }

@@ -11,8 +11,8 @@ use libnvc::container::CgroupVersion;
 use libnvc::host::DeviceNumber;
 use libnvc::testing::{
     AttachedPrograms, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction,
-    allow_devices, attach, create_link, create_map, exchange_one_after_the_other, load_program,
-    program_by_id, program_info, query,
+    WantedDevice, allow_devices, attach, create_link, create_map, exchange_one_after_the_other,
+    load_program, program_by_id, program_info, query,
 };
 use nix::errno::Errno;
 use nvc_testkit::harness::{Need, Test};
@@ -49,6 +49,7 @@ pub(crate) fn tests() -> Vec<Test> {
         rules_of_two_calls_are_taken_back_one_by_one,
         without_a_program_nothing_is_done,
         an_ancestors_program_is_named,
+        an_ancestors_program_may_deny_what_is_not_vital,
         an_ancestors_program_counts_beside_our_own,
         an_ancestors_program_that_is_not_understood_is_named,
         an_ancestors_program_that_allows_is_not_mentioned,
@@ -256,7 +257,10 @@ fn two_at_once_lose_nothing() {
 }
 
 fn allow(group: BorrowedFd<'_>, name: &Path, (major, minor): (u32, u32)) {
-    let device = DeviceNumber { major, minor };
+    let device = WantedDevice {
+        number: DeviceNumber { major, minor },
+        is_vital: true,
+    };
     let _kept = allow_devices(group, CgroupVersion::V2, &[device], name).unwrap();
 }
 
@@ -313,15 +317,35 @@ fn an_ancestors_program_is_named() {
     let before = attached(&outer);
     let middle = outer.child();
     let inner = middle.child();
-    assert!(inner.allow(&WANTED).unwrap().is_empty());
+    let error = inner.allow(&WANTED).unwrap_err();
+    let text = format!(
+        "failed to add device rules: the device filter of cgroup {} denies 195:0, 195:255, 510:0",
+        outer.directory.display()
+    );
+    assert_eq!(error.message(), text);
+    assert!(error.advice().unwrap().contains("systemctl set-property"));
     assert_eq!(attached(&outer), before);
     assert_eq!(inner.allowed(&ALL), [NULL]);
+    assert_eq!(warnings_about(&outer), [""; 0]);
+    assert_eq!(warnings_about(&middle), [""; 0]);
+}
+
+fn an_ancestors_program_may_deny_what_is_not_vital() {
+    let outer = group_with(BPF_F_ALLOW_MULTI, &[&[NULL, (195, 0)]]);
+    let inner = outer.child();
+    let device = |minor, is_vital| WantedDevice {
+        number: DeviceNumber { major: 195, minor },
+        is_vital,
+    };
+    let devices = [device(0, true), device(254, false)];
+    let name = &inner.directory;
+    let rules = allow_devices(inner.fd(), CgroupVersion::V2, &devices, name).unwrap();
+    assert!(rules.is_empty());
     let text = format!(
-        "the device filter of cgroup {} also applies to the container and may deny 195:0, 195:255, 510:0; leaving it unchanged",
+        "the device filter of cgroup {} also applies to the container and may deny 195:254; leaving it unchanged",
         outer.directory.display()
     );
     assert_eq!(warnings_about(&outer), [text]);
-    assert_eq!(warnings_about(&middle), [""; 0]);
 }
 
 fn an_ancestors_program_counts_beside_our_own() {
@@ -335,12 +359,11 @@ fn an_ancestors_program_counts_beside_our_own() {
         None,
     )
     .unwrap();
-    let rules = inner.allow(&WANTED).unwrap();
-    assert!(!rules.is_empty());
+    let own = attached(&inner);
+    inner.allow(&WANTED).unwrap_err();
     assert_eq!(attached(&outer), before);
+    assert_eq!(attached(&inner), own);
     assert_eq!(inner.allowed(&ALL), [NULL]);
-    assert_eq!(warnings_about(&outer).len(), 1);
-    drop(rules);
 }
 
 fn an_ancestors_program_that_is_not_understood_is_named() {

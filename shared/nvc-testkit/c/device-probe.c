@@ -4,6 +4,7 @@
  *   device-probe attach DIR multi|override|single [MAJOR:MINOR...]   a program that allows only these char devices
  *   device-probe attach DIR calls|maps                               one among several that calls a helper, or uses a map,
  *                    and allows nothing
+ *   device-probe attach DIR again [MAJOR:MINOR...]                   such a program in place of the first one
  *   device-probe link DIR [MAJOR:MINOR...]                           one that a link holds, until standard input ends
  *   device-probe count DIR                                           how many device programs DIR has of its own
  *   device-probe loaded                                              how many the kernel has of those that this program,
@@ -129,6 +130,26 @@ static int load_referring(int to_map)
     return load(code, n);
 }
 
+static int first_program(int cgroup)
+{
+    unsigned ids[64];
+    union bpf_attr attr;
+    int fd;
+
+    memset(&attr, 0, sizeof attr);
+    attr.query.target_fd = (unsigned)cgroup;
+    attr.query.attach_type = BPF_CGROUP_DEVICE;
+    attr.query.prog_ids = (uintptr_t)ids;
+    attr.query.prog_cnt = 64;
+    if (bpf(BPF_PROG_QUERY, &attr) < 0 || attr.query.prog_cnt == 0)
+        die("BPF_PROG_QUERY");
+    memset(&attr, 0, sizeof attr);
+    attr.prog_id = ids[0];
+    if ((fd = (int)bpf(BPF_PROG_GET_FD_BY_ID, &attr)) < 0)
+        die("BPF_PROG_GET_FD_BY_ID");
+    return fd;
+}
+
 static void attach(const char *dir, const char *how, char **devices)
 {
     int refers = !strcmp(how, "calls") || !strcmp(how, "maps");
@@ -138,7 +159,10 @@ static void attach(const char *dir, const char *how, char **devices)
     attr.target_fd = (unsigned)cgroup_fd(dir);
     attr.attach_bpf_fd = (unsigned)(refers ? load_referring(!strcmp(how, "maps")) : load_program(devices));
     attr.attach_type = BPF_CGROUP_DEVICE;
-    attr.attach_flags = refers || !strcmp(how, "multi") ? BPF_F_ALLOW_MULTI
+    if (!strcmp(how, "again"))
+        attr.replace_bpf_fd = (unsigned)first_program((int)attr.target_fd);
+    attr.attach_flags = !strcmp(how, "again")             ? BPF_F_ALLOW_MULTI | BPF_F_REPLACE
+                        : refers || !strcmp(how, "multi") ? BPF_F_ALLOW_MULTI
                         : !strcmp(how, "override")      ? BPF_F_ALLOW_OVERRIDE
                                                         : 0;
     if (bpf(BPF_PROG_ATTACH, &attr) < 0)

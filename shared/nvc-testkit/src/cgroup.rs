@@ -11,6 +11,7 @@ use crate::compile::{Source, compiled};
 use crate::files;
 use crate::helper::Helper;
 use crate::machine::{Scratch, cgroup_hierarchy};
+use crate::systemd::Change;
 
 /// The attach mode of a device program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +99,40 @@ impl DeviceCgroup {
         Helper::start(&mut command, "attached")
     }
 
+    /// Makes a child cgroup with a name of its own, as a unit of systemd has.
+    ///
+    /// # Errors
+    /// As of the system calls.
+    pub fn named_child(&self, name: &str) -> io::Result<Self> {
+        Self::at(self.directory.join(name), self.version, Scratch::new()?)
+    }
+
+    /// Returns what systemd does with a list of devices for this cgroup: its rules, or its first program, are replaced by
+    /// those of the list and nothing else.
+    pub fn change(&self) -> Change {
+        let (probe, directory) = (self.probe.clone(), self.directory.clone());
+        let version = self.version;
+        Box::new(move |list| {
+            let devices = list.iter().filter_map(|(path, access)| {
+                let number = path.strip_prefix("/dev/char/")?;
+                Some((number, access))
+            });
+            if version == 1 {
+                let write = |file: &str, line: &str| fs::write(directory.join(file), line);
+                write("devices.deny", "a").expect("rules can be removed");
+                for (number, access) in devices {
+                    let line = format!("c {number} {access}");
+                    write("devices.allow", &line).expect("the parent has the rules");
+                }
+            } else {
+                let mut command = Command::new(&probe);
+                command.arg("attach").arg(&directory).arg("again");
+                command.args(devices.map(|(number, _)| number));
+                output(&mut command).expect("the program can be replaced");
+            }
+        })
+    }
+
     /// Makes a child cgroup.
     ///
     /// # Errors
@@ -126,13 +161,17 @@ impl DeviceCgroup {
 
     fn below(parent: &Path, version: u32) -> io::Result<Self> {
         let scratch = Scratch::new()?;
-        let probe = probe(&scratch)?;
         let name = scratch
             .path()
             .file_name()
             .unwrap_or_default()
             .to_string_lossy();
         let directory = parent.join(format!("nvc-tests-{}-{name}", std::process::id()));
+        Self::at(directory, version, scratch)
+    }
+
+    fn at(directory: PathBuf, version: u32, scratch: Scratch) -> io::Result<Self> {
+        let probe = probe(&scratch)?;
         fs::create_dir(&directory)?;
         Ok(Self {
             directory,

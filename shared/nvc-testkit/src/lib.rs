@@ -17,6 +17,7 @@ pub mod hostile;
 pub mod inside;
 pub mod profile;
 pub mod rootfs;
+pub mod systemd;
 
 // run the program under test and examine the result
 pub mod cli;

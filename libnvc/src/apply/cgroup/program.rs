@@ -83,6 +83,13 @@ pub(crate) fn allows(program: &[Instruction], device: DeviceNumber) -> bool {
         .all(|access| decide(program, interpret::CHARACTER, access, device) == Some(true))
 }
 
+/// Returns true if a program is known to deny opening a character device for reading, for writing, or for both.
+pub(in crate::apply) fn denies(program: &[Instruction], device: DeviceNumber) -> bool {
+    [READ, WRITE, READ | WRITE]
+        .into_iter()
+        .any(|access| decide(program, interpret::CHARACTER, access, device) == Some(false))
+}
+
 /// The effect of the JIT compiler's hardening: it rewrites constants with a register that programs may not use.
 pub(in crate::apply) const BLINDED: &str = "its constants are blinded";
 

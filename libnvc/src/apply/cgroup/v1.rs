@@ -56,6 +56,20 @@ pub(in crate::apply) fn allow(
     Ok(added)
 }
 
+/// Returns true if a rule for a device is missing; false if the list cannot be read.
+pub(in crate::apply) fn may_deny(
+    cgroup: BorrowedFd<'_>,
+    devices: &[DeviceNumber],
+    name: &Path,
+) -> bool {
+    read(cgroup, name).is_ok_and(|list| {
+        let present = Present::parse(&list);
+        devices
+            .iter()
+            .any(|device| present.missing(*device).is_some())
+    })
+}
+
 impl AddedLines {
     pub(in crate::apply) fn is_empty(&self) -> bool {
         self.lines.is_empty()

@@ -4,6 +4,7 @@
 //! mode, so that there is always a filter (upstream detaches and attaches). Programs of ancestors are not changed,
 //! because they apply to other groups too.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 
 use crate::apply::cgroup::message::{explain, list};
-use crate::apply::cgroup::program::{BLINDED, extend, missing, obstacle};
+use crate::apply::cgroup::program::{BLINDED, denies, extend, missing, obstacle};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::DeviceNumber;
 use crate::inroot;
@@ -23,6 +24,9 @@ use crate::sys::bpf::{self, BPF_F_ALLOW_MULTI, BPF_F_REPLACE, Instruction};
 
 /// Number of attempts if other processes exchange programs concurrently.
 const ATTEMPTS: usize = 4;
+
+/// Inode number of the hierarchy's root; a cgroup namespace may show another group as the root.
+const ROOT_INODE: u64 = 1;
 
 /// The hint if the JIT compiler was hardened when the filter was loaded.
 const HARDENED: &str = "set net.core.bpf_jit_harden to 0 or 1 before the container starts, or use --no-cgroups and give \
@@ -64,14 +68,17 @@ struct Candidate {
     new: OwnedFd,
 }
 
+/// Allows all devices, or none. A filter above the cgroup that denies one of the `vital` devices is an error, since it
+/// applies to other groups too and is not changed.
 pub(in crate::apply) fn allow(
     cgroup: BorrowedFd<'_>,
     devices: &[DeviceNumber],
+    vital: &HashSet<DeviceNumber>,
     name: &Path,
 ) -> Result<ReplacedPrograms> {
     let mut attempt = 1;
     loop {
-        match allow_once(cgroup, devices, name) {
+        match allow_once(cgroup, devices, vital, name) {
             // A listed program is gone: a runtime is updating the container at the same time.
             Err(e)
                 if e.errno() == Some(Errno::ENOENT)
@@ -88,6 +95,7 @@ pub(in crate::apply) fn allow(
 fn allow_once(
     cgroup: BorrowedFd<'_>,
     devices: &[DeviceNumber],
+    vital: &HashSet<DeviceNumber>,
     name: &Path,
 ) -> Result<ReplacedPrograms> {
     let mut added = ReplacedPrograms {
@@ -109,13 +117,13 @@ fn allow_once(
         candidates.extend(prepare(*id, devices)?);
     }
     let inherited = inherited(cgroup, &attached.programs);
+    check_ancestors(cgroup, &inherited, devices, vital, name)?;
     for Candidate { id, old, new } in candidates {
         match exchange(cgroup, attached.flags, id, old.as_fd(), new.as_fd()) {
             Ok(way) => added.exchanges.push(Exchange { way, old, new }),
             Err(error) => return Err(explain(error).with_cleanup(added.undo())),
         }
     }
-    warn_of_ancestors(cgroup, &inherited, devices, name);
     Ok(added)
 }
 
@@ -379,51 +387,112 @@ fn inherited(cgroup: BorrowedFd<'_>, direct: &[u32]) -> Vec<u32> {
     programs
 }
 
-/// Warns which ancestor's filter may deny the devices whatever this cgroup's own filter allows.
-fn warn_of_ancestors(
+/// Returns true if a program that applies to the cgroup is not known to allow all devices; false if none can be read.
+pub(in crate::apply) fn may_deny(cgroup: BorrowedFd<'_>, devices: &[DeviceNumber]) -> bool {
+    let programs = bpf::query(cgroup, true).or_else(|_| bpf::query(cgroup, false));
+    programs.is_ok_and(|all| {
+        let mut ids = all.programs.into_iter();
+        ids.any(|id| !known_to_allow(id, devices))
+    })
+}
+
+/// What an ancestor's filter denies.
+struct Doubt {
+    /// The filter.
+    id: u32,
+    /// Devices that it is not known to allow.
+    doubtful: Vec<DeviceNumber>,
+    /// The vital ones that it is known to deny.
+    denied: Vec<DeviceNumber>,
+}
+
+/// Looks for ancestors' filters that deny devices, whatever this cgroup's own filter allows.
+///
+/// # Errors
+/// One is known to deny a vital device. If one only may deny it, or denies another, there is a warning.
+fn check_ancestors(
     cgroup: BorrowedFd<'_>,
     inherited: &[u32],
     devices: &[DeviceNumber],
+    vital: &HashSet<DeviceNumber>,
     name: &Path,
-) {
-    let mut denying: Vec<_> = (inherited.iter().copied())
-        .filter(|id| !known_to_allow(*id, devices))
-        .collect();
+) -> Result<()> {
+    let doubt = |id: &u32| {
+        let (doubtful, denied) = match instructions(*id) {
+            None => (devices.to_vec(), Vec::new()),
+            Some(program) => {
+                let doubtful = missing(&program, devices);
+                let denied = doubtful.iter().copied();
+                let denied =
+                    denied.filter(|device| vital.contains(device) && denies(&program, *device));
+                let denied = denied.collect();
+                (doubtful, denied)
+            }
+        };
+        (!doubtful.is_empty()).then_some(Doubt {
+            id: *id,
+            doubtful,
+            denied,
+        })
+    };
+    let mut doubts: Vec<_> = inherited.iter().filter_map(doubt).collect();
     let mut directory = None;
     for name in name.ancestors().skip(1) {
-        if denying.is_empty() {
-            return;
+        if doubts.is_empty() {
+            return Ok(());
         }
         let here = directory.as_ref().map_or(cgroup, OwnedFd::as_fd);
         let Some((parent, programs)) = parent(here) else {
             break;
         };
-        let before = denying.len();
-        denying.retain(|id| !programs.contains(id));
-        if denying.len() < before {
-            warn!(
-                "the device filter of cgroup {} also applies to the container and may deny {}; leaving it unchanged",
-                name.display(),
-                list(devices)
-            );
-        }
+        let (its, above): (Vec<_>, Vec<_>) = doubts
+            .into_iter()
+            .partition(|doubt: &Doubt| programs.contains(&doubt.id));
+        report(&its, &format!("of cgroup {}", name.display()))?;
+        doubts = above;
         directory = Some(parent);
     }
-    if !denying.is_empty() {
-        warn!(
-            "a device filter above cgroup {} also applies to the container and may deny {}; leaving it unchanged",
-            name.display(),
-            list(devices)
-        );
+    let top = directory.as_ref().map_or(cgroup, OwnedFd::as_fd);
+    if inroot::stat(top).is_ok_and(|stat| stat.st_ino == ROOT_INODE) {
+        // No ancestor has them: they were this cgroup's own, and another process has exchanged them meanwhile.
+        return Ok(());
     }
+    let place = format!("above cgroup {}", name.display());
+    report(&doubts, &place)
+}
+
+/// Refuses or warns, as [`check_ancestors`]; `place` says where the filters are.
+fn report(doubts: &[Doubt], place: &str) -> Result<()> {
+    let Some(Doubt { denied, .. }) = doubts.iter().find(|doubt| !doubt.denied.is_empty()) else {
+        for Doubt { doubtful, .. } in doubts {
+            warn!(
+                "the device filter {place} also applies to the container and may deny {}; leaving it unchanged",
+                list(doubtful)
+            );
+        }
+        return Ok(());
+    };
+    let text = format!("the device filter {place} denies {}", list(denied));
+    let entries = denied.iter();
+    let entries: Vec<_> = entries
+        .map(|device| format!("DeviceAllow='/dev/char/{device} rw'"))
+        .collect();
+    let hint = format!(
+        "it also applies to other processes and is left unchanged; if it is a unit of systemd, allow the devices by: \
+         systemctl set-property --runtime UNIT {}",
+        entries.join(" ")
+    );
+    Err(Error::new(ErrorKind::System, text).hint(hint))
 }
 
 fn known_to_allow(id: u32, devices: &[DeviceNumber]) -> bool {
-    let program = bpf::program_by_id(id).and_then(|program| bpf::program_info(program.as_fd()));
-    let Ok(Some(program)) = program.map(|info| info.instructions) else {
-        return false;
-    };
-    missing(&program, devices).is_empty()
+    instructions(id).is_some_and(|program| missing(&program, devices).is_empty())
+}
+
+/// Returns a program's instructions; None if it is gone, or the kernel does not show them.
+fn instructions(id: u32) -> Option<Vec<Instruction>> {
+    let program = bpf::program_by_id(id).ok()?;
+    bpf::program_info(program.as_fd()).ok()?.instructions
 }
 
 /// Returns the parent cgroup and its programs; `None` above the highest visible one.

@@ -139,7 +139,7 @@ fn device(stat: &FileStat) -> Option<DeviceNumber> {
 }
 
 /// Returns true for `nvidia<digits>`.
-pub(super) fn is_gpu_name(name: &OsStr) -> bool {
+pub(in crate::apply) fn is_gpu_name(name: &OsStr) -> bool {
     let digits = name.as_bytes().strip_prefix(b"nvidia");
     digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
 }
