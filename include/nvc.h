@@ -50,7 +50,7 @@
 #define NVC_PATCH 0
 /* Empty for a release. */
 #define NVC_TAG
-#define NVC_VERSION "1.20.0"
+#define NVC_VERSION "1.20.2"
 
 #ifdef __cplusplus
 extern "C" {

@@ -119,7 +119,7 @@ END
 
 # Lists every set of NVIDIA's packages that their dependencies allow, each with a version in turn.
 combinations() {
-  local versions=(1.13.5-1 1.17.8-1 1.18.1-1 1.20.0-1) index=0 number bits set package
+  local versions=(1.13.5-1 1.17.8-1 1.18.1-1 1.20.2-1) index=0 number bits set package
   has() { case $set in *" $1 "*) ;; *) return 1 ;; esac }
   for number in {1..127}; do
     bits=$number set=' '
@@ -398,7 +398,7 @@ clean() {
 echo force-unsafe-io > /etc/dpkg/dpkg.cfg.d/check-packages
 mkdir -p ${config%/*}
 files > /tmp/before
-for v in 1.13.5-1 1.17.8-1 1.18.1-1 1.20.0-1 1.20.1-1; do nvidia_packages $v; done
+for v in 1.13.5-1 1.17.8-1 1.18.1-1 1.20.2-1 1.20.3-1; do nvidia_packages $v; done
 
 check "our versions lie between NVIDIA's" version_order
 edit_config
@@ -431,12 +431,12 @@ try "docker's configuration gets the runtime, and is restored" docker_configurat
 try "systemd learns of new units, and only of those" new_units
 try "all units are new over 1.17.8" units_over 1.17.8-1 nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify.timer
 try "one unit is new over 1.18.1" units_over 1.18.1-1 nvidia-cdi-verify.timer
-try "one unit is new over 1.20.0" units_over 1.20.0-1 nvidia-cdi-verify.timer
+try "one unit is new over 1.20.2" units_over 1.20.2-1 nvidia-cdi-verify.timer
 try "the plugin of nvidia-docker 1.0.1 is stopped" stops_the_first_plugin
 
 title "Over NVIDIA's packages, and back"
-for v in 1.13.5-1 1.17.8-1 1.18.1-1 1.20.0-1; do try "$v, back, and again" there_and_back $v; done
-try "1.20.1 takes over, unless ours are held" newer 1.20.1-1
+for v in 1.13.5-1 1.17.8-1 1.18.1-1 1.20.2-1; do try "$v, back, and again" there_and_back $v; done
+try "1.20.3 takes over, unless ours are held" newer 1.20.3-1
 while read -r words; do
   # shellcheck disable=SC2086 # several words
   try "over $words" over_older $words

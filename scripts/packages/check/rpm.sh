@@ -323,7 +323,7 @@ new_units() {
   called disable nvidia-cdi-refresh.path nvidia-cdi-refresh.service nvidia-cdi-verify.timer
   called stop nvidia-docker-plugin.socket nvidia-docker-plugin.service
   local v
-  for v in 1.17.8-1 1.18.1-1 1.20.0-1; do
+  for v in 1.17.8-1 1.18.1-1 1.20.2-1; do
     dnf_ --enablerepo="nvidia-$v" install nvidia-container-toolkit-base
     forget
     dnf_ --enablerepo=ours upgrade
@@ -378,7 +378,7 @@ mkdir -p ${config%/*} /repositories
 ln -s /packages /repositories/ours
 createrepo_c -q /packages
 system
-for v in 1.13.5-1 1.17.8-1 1.18.1-1 1.20.0-1 1.20.1-1; do nvidia_packages $v; done
+for v in 1.13.5-1 1.17.8-1 1.18.1-1 1.20.2-1 1.20.3-1; do nvidia_packages $v; done
 older
 repositories
 # The system's own directories.
@@ -389,10 +389,10 @@ files > /tmp/before
 try "the packages install, work, and can be removed" fresh
 try "also one by one" in_parts
 try "systemd learns of new units, and only of those" new_units
-for v in 1.13.5-1 1.17.8-1 1.18.1-1 1.20.0-1; do try "over NVIDIA's $v, back, and again" there_and_back $v; done
+for v in 1.13.5-1 1.17.8-1 1.18.1-1 1.20.2-1; do try "over NVIDIA's $v, back, and again" there_and_back $v; done
 for repository in runtime runtime-hook toolkit-1.5.1-1 toolkit-1.10.0-1 docker-1.0.1-1 docker2-2.4.0-1 docker2-2.13.0-1 \
   docker2-2.14.0-1; do
   try "over NVIDIA's $repository" over_older $repository
 done
-try "NVIDIA's 1.20.1 takes over, unless ours are excluded" newer 1.20.1-1
+try "NVIDIA's 1.20.3 takes over, unless ours are excluded" newer 1.20.3-1
 [ $failures = 0 ]
