@@ -50,6 +50,8 @@ fi
 symbols=$(sed -n 's/^ *\(nvc_[a-z_0-9]*\);$/\1/p' pkg/libnvc.map)
 # Libraries that a Rust archive needs: rustc --print native-static-libs.
 system="-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc"
+# For programs that link the archive, also with -static, for which there is no libgcc_s.
+private="-lgcc_eh -lutil -lrt -lpthread -lm -ldl -lc"
 roots=
 for symbol in $symbols; do roots="$roots -Wl,-u,$symbol"; done
 
@@ -92,7 +94,7 @@ rm -f "$work/a"
 # ---- together --------------------------------------------------------------------------------------------------------
 
 sed -e "s|@PREFIX@|$PREFIX|; s|@LIBDIR@|$LIBDIR|; s|@INCLUDEDIR@|$INCLUDEDIR|; s|@VERSION@|$version|" \
-  -e "s|@LIBEXECDIR@|$LIBEXECDIR|; s|@LIBS_PRIVATE@|$system|" pkg/libnvidia-container.pc.in > "$work/pc"
+  -e "s|@LIBEXECDIR@|$LIBEXECDIR|; s|@LIBS_PRIVATE@|$private|" pkg/libnvidia-container.pc.in > "$work/pc"
 RUN=$run scripts/build/check-elf.sh "$work/so" "$version"
 # A rename, so that a program with the old file open keeps it.
 place() { mv "$1" "$out/$2.new" && mv "$out/$2.new" "$out/$2"; }

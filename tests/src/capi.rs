@@ -57,6 +57,8 @@ pub enum Check {
     Sanitizers,
     /// Statically linked with the library.
     Static,
+    /// Statically linked with everything, by `-static`.
+    AllStatic,
 }
 
 /// A compiled C program.
@@ -90,6 +92,9 @@ impl Program {
                     "-fno-omit-frame-pointer",
                 ]);
             }
+            Check::AllStatic => {
+                command.arg("-static");
+            }
             Check::Plain | Check::Valgrind | Check::Static => {}
         }
         if check == Check::Static {
@@ -97,6 +102,9 @@ impl Program {
             command.args(private_libraries(&lib));
         } else {
             command.arg("-L").arg(&lib).arg("-lnvidia-container");
+        }
+        if check == Check::AllStatic {
+            command.args(private_libraries(&lib));
         }
         let output = command
             .output()

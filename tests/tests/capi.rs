@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         a_killed_caller_leaves_nothing,
         the_debug_log,
         the_archive_works,
+        a_static_program_works,
         paths_need_not_be_text,
         the_c_example_fails_politely,
     ]);
@@ -73,7 +74,7 @@ fn of_compilers() -> Vec<Test> {
         match check {
             Check::Valgrind => needs.push(Need::Command("valgrind")),
             Check::Sanitizers => needs.push(Need::Sanitizers(compiler)),
-            Check::Plain | Check::Static => {}
+            Check::Plain | Check::Static | Check::AllStatic => {}
         }
         if check != Check::Plain {
             let name = |what| format!("{what}_{compiler}_{check:?}").to_lowercase();
@@ -452,17 +453,38 @@ fn the_archive_works() {
     }
     let text = format!("process creation failed: nvc-query: in none of {built_for}\n");
     assert_eq!(outcome.stderr, text);
+    assert_eq!(with_the_installed_query(&program, built_for), seen);
+}
+
+/// `cc -static $(pkg-config --static --libs libnvidia-container)` links, and the program asks NVML through nvc-query.
+fn a_static_program_works() {
+    let program = Program::compile("gcc", "tests/c/narrowed.c", Check::AllStatic);
+    let headers = Run::other("readelf")
+        .args(["-lWd"])
+        .args([program.path()])
+        .succeeds();
+    assert!(!headers.contains("INTERP") && !headers.contains("(NEEDED)"));
+    let file = fs::read_to_string(library_dir().join("libnvidia-container.pc")).unwrap();
+    let place = file
+        .lines()
+        .find_map(|line| line.strip_prefix("libexecdir="));
+    let built_for = format!("{}/libnvidia-container", place.unwrap());
+    let seen = "570.124.06 2\n570.124.06 2\n";
+    assert_eq!(with_the_installed_query(&program, &built_for), seen);
+}
+
+/// Runs a program with nvc-query in the directory that the archive was built for.
+fn with_the_installed_query(program: &Program, built_for: &str) -> String {
     // Mounted only in a copy of this namespace.
     let script = format!(
         "mount -t tmpfs tmpfs /usr/local && mkdir -p {built_for} && cp \"$1\" {built_for}/ && shift && exec \"$@\""
     );
-    let text = Run::other("unshare")
+    Run::other("unshare")
         .args(["-m", "--propagation", "private", "sh", "-c", &script, "sh"])
         .args([library_dir().join("nvc-query"), program.path()])
         .args([machine::driver().root().as_os_str()])
         .args(["wide", "2"])
-        .succeeds();
-    assert_eq!(text, seen);
+        .succeeds()
 }
 
 /// Directory names are bytes: tests a driver root and a container root that are not UTF-8.

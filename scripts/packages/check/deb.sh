@@ -260,6 +260,12 @@ compile_statically() {
     $(pkg-config --static --libs libnvidia-container | sed 's/-lnvidia-container/-l:libnvidia-container.a/') &&
     ! readelf -d /tmp/devices-static | grep 'NEEDED.*libnvidia-container'
 }
+# shellcheck disable=SC2046,SC2086
+compile_all_static() {
+  cc $flags -static -o /tmp/devices-all-static /packages/devices.c $(pkg-config --cflags libnvidia-container) \
+    $(pkg-config --static --libs libnvidia-container) &&
+    ! readelf -d /tmp/devices-all-static | grep NEEDED
+}
 # The man page's example.
 compile_example() {
   zcat /usr/share/man/man3/nvc.3.gz | sed -n '/^#include <stdio/,/^}/p' | sed 's/\\e/\\/g; s/\\-/-/g' > /tmp/example.c
@@ -418,6 +424,8 @@ check "it needs the library by its ABI's name" needed_names
 check "it sees the GPUs of the simulated driver" c_program /tmp/devices
 check "it compiles with the static library" compile_statically
 check "and then sees the GPUs too" c_program /tmp/devices-static
+check "it links with -static" compile_all_static
+check "and sees the GPUs as well" c_program /tmp/devices-all-static
 check "the example of nvc(3) compiles" compile_example
 check "nvidia-docker-plugin -v" bash -c "nvidia-docker-plugin -v | grep -Fx 'NVIDIA Docker plugin: $version'"
 check "nvidia-docker belongs to a user of its own" bash -c '[ "$(stat -c %U /var/lib/nvidia-docker)" = nvidia-docker ]'
