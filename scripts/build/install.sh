@@ -4,6 +4,9 @@
 #   [DESTDIR=…] [PREFIX=…] [LIBDIR=…] [...] scripts/build/install.sh [--uninstall]
 #
 # BUILD is the directory of the built files, default target/release. PREFIX is the prefix of the build.
+#
+# As root and without DESTDIR it also does what the packages do: it makes nvidia-docker-plugin's user and enables the
+# units, and --uninstall first undoes what `nvidia-ctk runtime configure` registered. Otherwise it prints the commands.
 set -eu
 umask 022
 cd "$(dirname "$(readlink -f "$0")")/../.."
@@ -36,6 +39,23 @@ if [ ! "$uninstall" ] && [ "$(built libexecdir)" != "$LIBEXECDIR" ]; then
   echo "install: the static library was built for $(built libexecdir), and not for $LIBEXECDIR;" \
     "build it for that place: make build PREFIX=$PREFIX LIBEXECDIR=$LIBEXECDIR" >&2
   exit 1
+fi
+
+# The units that are enabled; the first one only runs at boot, and the second one starts it.
+units="nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify.timer nvidia-docker-plugin.socket"
+is_host=
+if [ ! "$DESTDIR" ] && [ "$(id -u)" = 0 ]; then is_host=yes; fi
+runs_systemd() { [ -d /run/systemd/system ] && command -v systemctl >/dev/null; }
+had_units=
+[ ! -e "$DESTDIR$UNITDIR/nvidia-docker-plugin.socket" ] || had_units=yes
+
+# Before the programs go. An engine that knows a missing runtime does not start its containers.
+if [ "$uninstall" ] && [ "$is_host" ]; then
+  [ ! -x "$BINDIR/nvidia-ctk" ] || "$BINDIR/nvidia-ctk" runtime unregister || true
+  # shellcheck disable=SC2086 # several words
+  if [ "$had_units" ] && runs_systemd; then systemctl disable --now $units nvidia-docker-plugin.service || true; fi
+elif [ "$uninstall" ] && [ ! "$DESTDIR" ]; then
+  echo "install: as root, before this: $BINDIR/nvidia-ctk runtime unregister; systemctl disable --now $units"
 fi
 
 # put MODE SOURCE DESTINATION
@@ -130,3 +150,39 @@ if [ "$uninstall" ]; then
 fi
 # The loader finds libraries in its directories only through its cache.
 if [ ! "$DESTDIR" ] && [ "$(id -u)" = 0 ]; then ldconfig; fi
+
+# ---- user and units, as the packages' scripts do -----------------------------------------------------------------------
+
+state=/var/lib/nvidia-docker
+if [ "$uninstall" ]; then
+  # A reload makes some versions of runc take GPUs from running containers: only if a unit has gone.
+  if [ "$is_host" ] && [ "$had_units" ] && runs_systemd; then systemctl daemon-reload || true; fi
+elif [ "$is_host" ]; then
+  useradd="useradd --system --no-create-home --home-dir $state --shell /usr/sbin/nologin nvidia-docker"
+  if command -v systemd-sysusers >/dev/null; then
+    systemd-sysusers "$SYSUSERSDIR/nvidia-docker.conf" || true
+  elif ! getent passwd nvidia-docker >/dev/null; then
+    $useradd || true
+  fi
+  install -d -m 755 -o nvidia-docker -g nvidia-docker $state ||
+    echo "install: nvidia-docker-plugin has no user; make it: $useradd" >&2
+  if ! runs_systemd; then
+    echo "install: systemd does not run here; where it does: systemctl daemon-reload; systemctl enable --now $units"
+  elif [ ! "$had_units" ]; then
+    systemctl daemon-reload
+    # shellcheck disable=SC2086
+    systemctl enable $units
+    systemctl start nvidia-cdi-refresh.path nvidia-cdi-verify.timer nvidia-docker-plugin.socket
+    systemctl --no-block start nvidia-cdi-refresh.service
+  else
+    systemctl try-restart nvidia-docker-plugin.service || true
+  fi
+else
+  cat <<END
+install: then, as root on the machine itself:
+  systemd-sysusers $SYSUSERSDIR/nvidia-docker.conf
+  install -d -m 755 -o nvidia-docker -g nvidia-docker $state
+  systemctl daemon-reload
+  systemctl enable --now $units
+END
+fi

@@ -28,7 +28,7 @@ trap 'rm -rf "$work"' EXIT
 stage() {
   local stage=$1 file
   shift
-  env DESTDIR="$stage" BUILD="$built" PREFIX=/usr "$@" scripts/build/install.sh
+  env DESTDIR="$stage" BUILD="$built" PREFIX=/usr "$@" scripts/build/install.sh > /dev/null
   while read -r file; do
     "${STRIP:-strip}" --strip-unneeded --remove-section=.comment "$file"
   done < <(find "$stage" -type f \( -name '*.so.*' -o -name nvc-query -o -path '*/bin/*' \))

@@ -11,10 +11,18 @@ use nvc_testkit::machine::Scratch;
 use nvc_tests::capi::{library_dir, repository};
 
 fn main() -> ExitCode {
-    harness::main(nvc_testkit::tests![&[Need::Command("readelf")];
-        another_place_than_that_of_the_build_is_refused,
-        the_libraries_are_where_they_are_expected,
-    ])
+    harness::main(
+        nvc_testkit::tests![&[Need::Command("readelf")];
+            another_place_than_that_of_the_build_is_refused,
+            the_libraries_are_where_they_are_expected,
+        ]
+        .into_iter()
+        .chain(nvc_testkit::tests![&[Need::Root];
+            the_user_and_the_units_are_set_up,
+            registrations_are_undone_first,
+        ])
+        .collect(),
+    )
 }
 
 /// Returns a path that the library was built for, by its name in the pkg-config file.
@@ -78,6 +86,156 @@ fn the_libraries_are_where_they_are_expected() {
     let symbols = String::from_utf8(symbols.stdout).unwrap();
     assert!(!symbols.contains("GLOBAL"), "{symbols}");
     assert!(fs::metadata(empty).unwrap().len() < 20_000);
+}
+
+/// A build of empty files, for a prefix, and a machine to install it on.
+struct Machine {
+    scratch: Scratch,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self {
+            scratch: Scratch::new().unwrap(),
+        };
+        let text = format!(
+            "prefix={0}\nlibexecdir={0}/libexec\n",
+            machine.scratch.join("prefix").display()
+        );
+        machine.put("build/libnvidia-container.pc", &text);
+        for name in ["systemctl", "systemd-sysusers", "ldconfig", "install"] {
+            let text = "#!/bin/sh\necho \"${0##*/} $*\" >> LOG\n";
+            // The state directory belongs to a user that this machine does not have.
+            let text = match name {
+                "install" => {
+                    "#!/bin/sh\ncase $* in *-o*) echo \"install $*\" >> LOG ;; *) exec /usr/bin/install \"$@\" ;; esac\n"
+                }
+                _ => text,
+            };
+            let log = machine.scratch.join("log").display().to_string();
+            machine.put(&format!("programs/{name}"), &text.replace("LOG", &log));
+        }
+        // The script names the first file that is missing.
+        for _ in 0..100 {
+            let output = machine.install("", true, "");
+            let text = String::from_utf8(output.stderr).unwrap();
+            let Some(name) = text.strip_prefix("install: ") else {
+                assert!(output.status.success(), "{text}");
+                break;
+            };
+            let name = name.split(" is missing").next().unwrap();
+            let below = name.strip_prefix(machine.scratch.path().to_str().unwrap());
+            machine.put(below.unwrap(), "#!/bin/sh\n");
+        }
+        machine
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = path.trim_start_matches('/');
+        nvc_testkit::files::file(&self.scratch.join(path), text, 0o755).unwrap();
+    }
+
+    /// Runs the script in a mount namespace with its own /run and /var/lib.
+    fn install(&self, arguments: &str, has_destdir: bool, before: &str) -> Output {
+        let top = self.scratch.path().display();
+        let destdir = if has_destdir {
+            format!("{top}/root")
+        } else {
+            String::new()
+        };
+        let script = format!(
+            "mount -t tmpfs none /run && mkdir -p /run/systemd/system && {before}\n\
+             PATH={top}/programs:$PATH DESTDIR={destdir} BUILD={top}/build exec {} {arguments}",
+            repository().join("scripts/build/install.sh").display()
+        );
+        let mut command = Command::new("unshare");
+        for name in ["PREFIX", "LIBDIR", "LIBEXECDIR", "INCLUDEDIR"] {
+            command.env_remove(name);
+        }
+        command
+            .args(["-m", "--propagation", "private", "sh", "-c", &script])
+            .output()
+            .unwrap()
+    }
+
+    /// Installs on the machine itself, or uninstalls; returns the calls of the machine's programs.
+    fn calls(&self, arguments: &str, before: &str) -> Vec<String> {
+        let _ = fs::remove_file(self.scratch.join("log"));
+        let output = self.install(arguments, false, before);
+        assert!(output.status.success(), "{output:?}");
+        let log = fs::read_to_string(self.scratch.join("log")).unwrap_or_default();
+        log.lines().map(Into::into).collect()
+    }
+}
+
+const UNITS: &str = "nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify.timer nvidia-docker-plugin.socket";
+
+fn the_user_and_the_units_are_set_up() {
+    let machine = Machine::new();
+    let output = machine.install("", true, "true");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let prefix = machine.scratch.join("prefix").display().to_string();
+    for command in [
+        format!("systemd-sysusers {prefix}/lib/sysusers.d/nvidia-docker.conf\n"),
+        format!("systemctl enable --now {UNITS}\n"),
+    ] {
+        assert!(text.contains(&command), "{text}");
+    }
+    let log = machine.scratch.join("log");
+    assert!(!log.exists(), "{:?}", fs::read_to_string(log));
+
+    let calls = machine.calls("", "true");
+    let user = format!("systemd-sysusers {prefix}/lib/sysusers.d/nvidia-docker.conf");
+    let enabled = format!("systemctl enable {UNITS}");
+    let started = "systemctl start nvidia-cdi-refresh.path nvidia-cdi-verify.timer nvidia-docker-plugin.socket";
+    let reload = "systemctl daemon-reload";
+    for call in [&user, &enabled, started, reload] {
+        assert!(calls.iter().any(|made| made == call), "{call} {calls:#?}");
+    }
+    assert!(
+        calls
+            .iter()
+            .any(|made| made.ends_with("/var/lib/nvidia-docker"))
+    );
+    // A second time nothing is new, so nothing is loaded again, and what was disabled stays so.
+    let calls = machine.calls("", "true");
+    for call in [&enabled, started, reload] {
+        assert!(!calls.iter().any(|made| made == call), "{call} {calls:#?}");
+    }
+    // Without systemd the commands are printed.
+    let output = machine.install("", false, "rm -r /run/systemd");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains(&format!("systemctl enable --now {UNITS}\n")),
+        "{text}"
+    );
+}
+
+fn registrations_are_undone_first() {
+    let machine = Machine::new();
+    machine.calls("", "true");
+    let ctk = machine.scratch.join("prefix/bin/nvidia-ctk");
+    let log = machine.scratch.join("log").display().to_string();
+    // As long as the runtime is there.
+    let text = format!(
+        "#!/bin/sh\n[ -e {} ] && echo \"ctk $*\" >> {log}; exit 1\n",
+        machine
+            .scratch
+            .join("prefix/bin/nvidia-container-runtime")
+            .display()
+    );
+    fs::write(&ctk, text).unwrap();
+    let calls = machine.calls("--uninstall", "true");
+    assert_eq!(calls[0], "ctk runtime unregister", "{calls:#?}");
+    let disabled = format!("systemctl disable --now {UNITS} nvidia-docker-plugin.service");
+    assert_eq!(calls[1], disabled);
+    assert!(!ctk.exists());
+    // A half-removed machine.
+    let calls = machine.calls("--uninstall", "true");
+    assert!(
+        !calls.iter().any(|call| call.starts_with("ctk")),
+        "{calls:#?}"
+    );
 }
 
 fn soname(library: &Path) -> String {

@@ -1,4 +1,5 @@
-//! Tests that the scripts of the packages follow no link of the user nvidia-docker, who owns a directory of theirs.
+//! Tests that the scripts of the packages follow no link of the user nvidia-docker, who owns a directory of theirs, and
+//! when they undo registrations.
 //!
 //! Runs the scripts themselves, as root in a mount namespace with its own /var/lib and stand-ins of systemd's and
 //! docker's commands.
@@ -30,6 +31,11 @@ fn main() -> ExitCode {
             }),
         ]);
     }
+    tests.push(harness::test(
+        "registrations_are_undone_at_removal",
+        &[Root],
+        registrations_are_undone_at_removal,
+    ));
     harness::main(tests)
 }
 
@@ -59,13 +65,21 @@ fn source(path: &str) -> String {
 }
 
 fn deb(name: &str, argument: &str) -> String {
-    let text = source(&format!("debian/nvidia-docker.{name}"));
+    deb_of("nvidia-docker", name, argument)
+}
+
+fn deb_of(package: &str, name: &str, argument: &str) -> String {
+    let text = source(&format!("debian/{package}.{name}"));
     format!("(set -- {argument}\n{text}\n)")
 }
 
 fn rpm(section: &str, argument: u32) -> String {
+    rpm_of("nvidia-docker", section, argument)
+}
+
+fn rpm_of(package: &str, section: &str, argument: u32) -> String {
     let text = source("rpm/libnvidia-container.spec");
-    let start = format!("\n%{section} -n nvidia-docker\n");
+    let start = format!("\n%{section} -n {package}\n");
     let text = text.split_once(&start).unwrap().1;
     let text = text.split("\n%").next().unwrap();
     let text = text.replace(
@@ -162,4 +176,64 @@ fn volumes_are_unmounted(package: Package) {
         package.scripts()[2]
     );
     run(scratch.path(), &script);
+}
+
+/// What a package's script before its removal calls.
+const CALLS: [(&str, &str); 4] = [
+    ("nvidia-container-toolkit-base", "runtime unregister"),
+    (
+        "nvidia-container-toolkit",
+        "runtime unregister --program=nvidia-container-runtime-hook,nvidia-container-toolkit",
+    ),
+    (
+        "nvidia-container-toolkit-operator-extensions",
+        "runtime unregister --program=nvidia-container-runtime.cdi,nvidia-container-runtime.legacy",
+    ),
+    (
+        "nvidia-docker2",
+        "runtime configure --runtime=docker --remove for nvidia-docker2",
+    ),
+];
+
+/// Only a removal undoes registrations: no upgrade, and no replacement by NVIDIA's package of the same name, which is an
+/// upgrade too.
+fn registrations_are_undone_at_removal() {
+    for (package, call) in CALLS {
+        let deb = |argument: &str| deb_of(package, "prerm", argument);
+        let rpm = |argument: u32| rpm_of(package, "preun", argument);
+        for (script, is_removal) in [
+            (deb("remove"), true),
+            (deb("upgrade 1.20.3-1"), false),
+            (deb("failed-upgrade 1.20.1-1"), false),
+            (deb("remove in-favour another 1.0"), false),
+            (deb("deconfigure in-favour another 1.0"), false),
+            (deb("deconfigure in-favour a 1 removing b 2"), false),
+            (rpm(0), true),
+            (rpm(1), false),
+        ] {
+            for status in [Some(0), Some(1), None] {
+                let scratch = Scratch::new().unwrap();
+                let ctk = scratch.path().join("programs/nvidia-ctk");
+                if let Some(status) = status {
+                    let text = format!(
+                        "#!/bin/sh\necho \"ctk $*${{NVIDIA_CTK_FOR_PACKAGE:+ for $NVIDIA_CTK_FOR_PACKAGE}}\"; exit {status}\n"
+                    );
+                    files::file(&ctk, &text, 0o755).unwrap();
+                }
+                let script = script.replace("/usr/bin/nvidia-ctk", ctk.to_str().unwrap());
+                // The script succeeds whatever nvidia-ctk does, and without it.
+                let outcome = run(scratch.path(), &script);
+                let is_called = outcome
+                    .stdout
+                    .lines()
+                    .any(|line| line == format!("ctk {call}"));
+                assert_eq!(
+                    is_called,
+                    is_removal && status.is_some(),
+                    "{script}\n{outcome:#?}"
+                );
+                assert_eq!(outcome.stdout.contains("ctk "), is_called, "{outcome:#?}");
+            }
+        }
+    }
 }

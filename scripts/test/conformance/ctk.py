@@ -5,13 +5,15 @@
 
 EXPECTED is a copy of the suite's recorded results. docs/differences.md explains the changes: groups of device nodes are
 not recorded unless --gids is given, but their type is; configuration files are where containers look for them, and a
-Jetson's specification tells programs not to create nodes. The cases of ctk-cases.py get the results of the
+Jetson's specification tells programs not to create nodes. `runtime configure` notes what it registered, and gives docker
+a path where docker finds no such program. The cases of ctk-cases.py get the results of the
 suite's cases of which they are copies.
 """
 import glob
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 
@@ -19,6 +21,12 @@ WITHOUT_GROUPS = ('gen-dri', 'gen-enable-chmod', 'gen-flag-no-gids', 'gen-sandbo
 JETSONS = ('mode-csv', 'mode-auto-csv')
 COPIES = ('mode-gds', 'mode-gdrcopy', 'mode-nvswitch')
 STANDARD_PLACES = ('gen-graphics', 'gen-config-search')
+RUNTIME = '/usr/bin/nvidia-container-runtime'
+NOTES = '/var/lib/nvidia-container-toolkit/registrations'
+# The files of engines by default: configuration and drop-in.
+ENGINES = {'docker': ('/etc/docker/daemon.json', None),
+           'containerd': ('/etc/containerd/config.toml', '/etc/containerd/conf.d/99-nvidia.toml'),
+           'crio': ('/etc/crio/crio.conf', '/etc/crio/crio.conf.d/99-nvidia.toml')}
 PLACE = re.compile(r'^.*/((?:glvnd|egl|nvidia|X11)/(?:egl_vendor\.d/|egl_external_platform\.d/|xorg\.conf\.d/|nvoptix\.bin).*)$')
 
 
@@ -71,6 +79,50 @@ def change(path, function):
         file.write(first + '\n' + canonical(spec))
 
 
+def option(words, name, default):
+    """The value of an option of a command line."""
+    return next((w.partition('=')[2] for w in words if w.startswith(name + '=')), default)
+
+
+def note(words):
+    """The path and the text of the note of a call of `runtime configure`."""
+    def encoded(text):
+        return text.replace('%', '%25').replace('/', '%2F').replace(':', '%3A')
+    engine = option(words, '--runtime', 'docker')
+    config, drop_in = ENGINES[engine]
+    found = {'engine': engine, 'config': option(words, '--config', config),
+             'drop-in': option(words, '--drop-in-config', drop_in) or None,
+             'name': option(words, '--nvidia-runtime-name', 'nvidia'),
+             'program': option(words, '--runtime-path', option(words, '--nvidia-runtime-path', RUNTIME)), 'package': None}
+    if option(words, '--config-mode', '') == 'hook':
+        found.update({'engine': 'oci-hook', 'config': option(words, '--oci-hook-path', ''), 'drop-in': None, 'name': '',
+                      'program': RUNTIME + '-hook'})
+    name = '%s:%s:%s' % (found['engine'], encoded(found['config']), encoded(found['name']))
+    return NOTES + '/' + name, json.dumps(found, separators=(',', ':')) + '\n'
+
+
+def noted(folder):
+    """Adds the note of a call of `runtime configure` that wrote a file; docker gets a path."""
+    with open(folder + '/cmd', encoding='utf-8') as file:
+        words = shlex.split(file.read())
+    for name in ('contents', 'stdout'):
+        path = folder + '/' + name
+        if '--runtime=docker' in words and os.path.exists(path):
+            with open(path, encoding='utf-8') as file:
+                text = file.read()
+            with open(path, 'w', encoding='utf-8') as file:
+                file.write(text.replace('"path": "nvidia-container-runtime"', '"path": "%s"' % RUNTIME))
+    if not os.path.exists(folder + '/files'):
+        return
+    path, text = note(words)
+    with open(folder + '/files', 'a', encoding='utf-8') as file:
+        for directory in ('/var/lib', os.path.dirname(NOTES), NOTES):
+            file.write('+ d|755|0:0|-|%s|\n' % directory)
+        file.write('+ f|644|0:0|-|%s|\n' % path)
+    with open(folder + '/contents', 'a', encoding='utf-8') as file:
+        file.write('== %s\n%s' % (path, text))
+
+
 def main():
     """Changes the results of the cases above."""
     for case in WITHOUT_GROUPS:
@@ -85,6 +137,9 @@ def main():
                 text = file.read()
             with open(path, 'w', encoding='utf-8') as file:
                 file.write(with_types(text))
+    for engine in ENGINES:
+        for folder in glob.glob('%s/%s-*' % (sys.argv[1], engine)):
+            noted(folder)
     for case in COPIES:
         shutil.copytree('%s/%s' % (sys.argv[1], case), '%s/%s-with-drivers' % (sys.argv[1], case))
 

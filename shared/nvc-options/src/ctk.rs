@@ -166,11 +166,18 @@ pub const ROOT: CommandNode = CommandNode {
         group(
             "runtime",
             "Configures container engines",
-            &[command(
-                "configure",
-                "Register the NVIDIA runtime with an engine",
-                CONFIGURE,
-            )],
+            &[
+                command(
+                    "configure",
+                    "Register the NVIDIA runtime with an engine",
+                    CONFIGURE,
+                ),
+                command(
+                    "unregister",
+                    "Undo all registrations, before the toolkit is removed",
+                    UNREGISTER,
+                ),
+            ],
         ),
         command(
             "info",
@@ -412,9 +419,17 @@ const CONFIGURE: &[Opt] = &[
         "Write the hook file here instead of to standard output",
     ),
     opt("nvidia-runtime-name", Text("NAME"), "The runtime's name").default("nvidia"),
-    opt("nvidia-runtime-path", Text("FILE"), "The runtime program").aliases(&["runtime-path"]),
-    opt("nvidia-runtime-hook-path", Text("FILE"), "The hook program")
-        .default("/usr/bin/nvidia-container-runtime-hook"),
+    opt(
+        "nvidia-runtime-path",
+        Text("FILE"),
+        "The runtime program; the one beside nvidia-ctk, or in /usr/bin, by default",
+    )
+    .aliases(&["runtime-path"]),
+    opt(
+        "nvidia-runtime-hook-path",
+        Text("FILE"),
+        "The hook program; the one beside nvidia-ctk, or in /usr/bin, by default",
+    ),
     opt(
         "nvidia-set-as-default",
         Flag,
@@ -428,7 +443,26 @@ const CONFIGURE: &[Opt] = &[
         Flag,
         "Undo an earlier call, to the byte if the file has not changed since",
     ),
+    opt(
+        "for-package",
+        Text("PACKAGE"),
+        "Register only what nobody has registered; with --remove, only if it was registered so",
+    )
+    .env(&["NVIDIA_CTK_FOR_PACKAGE"]),
     opt("dry-run", Flag, "Print the result instead of writing it"),
+];
+
+const UNREGISTER: &[Opt] = &[
+    opt(
+        "program",
+        List("NAME"),
+        "Only what names these programs; all of the toolkit by default",
+    ),
+    opt(
+        "dry-run",
+        Flag,
+        "Say what would be done, and change nothing",
+    ),
 ];
 
 const DOCTOR: &[Opt] = &[opt("format", Text("FORMAT"), "text or json").default("text")];

@@ -7,6 +7,7 @@ mod doctor;
 mod hook;
 mod info;
 mod system;
+mod unregister;
 
 use libnvc::{Error, ErrorKind, Result};
 
@@ -22,6 +23,7 @@ pub(crate) fn run(line: &CommandLine) -> Result<u8> {
         ["config"] => config::run(line),
         ["config", "default"] => config::default(line),
         ["runtime", "configure"] => configure::run(line),
+        ["runtime", "unregister"] => return unregister::run(line),
         ["system", "create-device-nodes"] => system::nodes::run(line),
         ["system", "create-dev-char-symlinks"] => system::links::run(line),
         ["doctor"] => return doctor::run(line),

@@ -2,13 +2,17 @@
 //!
 //! Users' files are edited, not rewritten: comments, order and unknown keys are kept, files that cannot be parsed stay
 //! unchanged, and undo restores the original bytes. Each engine's module is pure: texts in, [`Change`]s out; [`change`]
-//! applies them, and [`undo`] stores the information that a text does not contain.
+//! applies them, and [`undo`] stores the information that a text does not contain. [`notes`] remembers what was
+//! registered, so that removing the package undoes it.
 
 pub(crate) mod change;
 pub(crate) mod containerd;
 pub(crate) mod crio;
 pub(crate) mod docker;
+pub(crate) mod edits;
+pub(crate) mod notes;
 pub(crate) mod oci_hook;
+pub(crate) mod program;
 pub(crate) mod record;
 pub(crate) mod undo;
 

@@ -6,29 +6,15 @@ use std::process::Command;
 use libnvc::{Error, ErrorKind, Result};
 use log::info;
 use nix::errno::Errno;
+use nix::unistd::geteuid;
 use nvc_hostfile::HostFile;
 
 use super::invalid;
-use crate::engine::{Change, Runtime, containerd, crio, docker, oci_hook, record, undo};
+use crate::engine::edits::{Edit, Engine, Registration, addition, removal};
+use crate::engine::notes::{self, Note};
+use crate::engine::{Runtime, oci_hook, program};
 use crate::line::CommandLine;
 use crate::logging::print;
-
-/// The engines that can be configured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Engine {
-    Docker,
-    Containerd,
-    Crio,
-}
-
-/// A validated request.
-struct Registration {
-    engine: Engine,
-    config: PathBuf,
-    drop_in: Option<PathBuf>,
-    runtime: Runtime,
-    drops_default: bool,
-}
 
 pub(super) fn run(line: &CommandLine) -> Result<()> {
     match line.text("config-mode") {
@@ -47,25 +33,34 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
         other => return Err(invalid(format!("unrecognized runtime '{other}'"))),
     };
     let wanted = wanted(engine, line)?;
+    let package = non_empty(line, "for-package");
+    let removes = line.flag("remove");
+    if let Some(package) = package
+        && !concerns(&wanted, package, removes)?
+    {
+        return Ok(());
+    }
     let dumped = dumped(engine, line)?;
-    let edits = if line.flag("remove") {
+    let edits = if removes {
         removal(&wanted)?
     } else {
+        program::warn_of_missing(&wanted.runtime.path);
         addition(&wanted, dumped.as_deref())?
     };
     if line.flag("dry-run") {
         return show(&edits);
     }
-    for Edit {
-        file,
-        change,
-        record,
-    } in edits
-    {
-        change.carry_out(file, record.as_ref())?;
-        if change.is_needed() {
-            info!("Wrote updated config to {}", change.path.display());
+    let note = Note::of(&wanted, package);
+    if !removes {
+        noted(note.store(Path::new(notes::DIRECTORY)));
+    }
+    for edit in edits {
+        if let Some(path) = edit.carry_out()? {
+            info!("Wrote updated config to {}", path.display());
         }
+    }
+    if removes {
+        noted(note.forget(Path::new(notes::DIRECTORY)));
     }
     info!(
         "It is recommended that {} daemon be restarted.",
@@ -74,11 +69,32 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     Ok(())
 }
 
-/// A change of a file that was opened for it.
-struct Edit {
-    file: HostFile,
-    change: Change,
-    record: Option<record::Record>,
+/// Returns true if a package's script has something to do: it registers what nobody has, and removes what it registered.
+fn concerns(wanted: &Registration, package: &str, removes: bool) -> Result<bool> {
+    let stored = Note::of(wanted, None).stored(Path::new(notes::DIRECTORY))?;
+    let own = stored.filter(|note| note.package.as_deref() == Some(package));
+    let present = wanted.program()?;
+    let is_own = own.is_some_and(|note| Some(note.program) == present);
+    let name = &wanted.runtime.name;
+    if removes && !is_own {
+        info!("The runtime {name} stays: {package} did not register it");
+    }
+    if !removes && !is_own && present.is_some() {
+        info!("The runtime {name} is registered already, and stays as it is");
+    }
+    Ok(is_own || !removes && present.is_none())
+}
+
+/// Notes are for removing the package, which only root does. Without one the registration works all the same.
+fn noted(result: Result<()>) {
+    if let Err(error) = result
+        && geteuid().is_root()
+    {
+        log::warn!(
+            "{}: removing the package will name this registration, and not undo it",
+            error.message()
+        );
+    }
 }
 
 fn wanted(engine: Engine, line: &CommandLine) -> Result<Registration> {
@@ -96,31 +112,6 @@ fn wanted(engine: Engine, line: &CommandLine) -> Result<Registration> {
         runtime,
         drops_default: engine == Engine::Containerd && is_containerd_1(line),
     })
-}
-
-impl Engine {
-    fn config(self) -> &'static str {
-        match self {
-            Self::Docker => docker::CONFIG,
-            Self::Containerd => containerd::CONFIG,
-            Self::Crio => crio::CONFIG,
-        }
-    }
-
-    fn drop_in(self) -> Option<&'static str> {
-        match self {
-            Self::Docker => None,
-            Self::Containerd => Some(containerd::DROP_IN),
-            Self::Crio => Some(crio::DROP_IN),
-        }
-    }
-
-    fn program(self) -> &'static str {
-        match self {
-            Self::Docker => "nvidia-container-runtime",
-            Self::Containerd | Self::Crio => "/usr/bin/nvidia-container-runtime",
-        }
-    }
 }
 
 fn non_empty<'a>(line: &'a CommandLine, option: &str) -> Option<&'a str> {
@@ -147,7 +138,13 @@ fn runtime(engine: Engine, line: &CommandLine) -> Result<Runtime> {
     if name.is_empty() {
         return Err(invalid("--nvidia-runtime-name is empty"));
     }
-    let path = non_empty(line, "nvidia-runtime-path").unwrap_or(engine.program());
+    let path = non_empty(line, "nvidia-runtime-path").map_or_else(
+        || match engine {
+            Engine::Docker => program::for_docker(&program::own(), program::RUNTIME),
+            _ => program::beside(&program::own(), program::RUNTIME),
+        },
+        Into::into,
+    );
     if engine != Engine::Docker && !path.starts_with('/') {
         return Err(invalid(format!(
             "the NVIDIA runtime path \"{path}\" is not an absolute path"
@@ -155,7 +152,7 @@ fn runtime(engine: Engine, line: &CommandLine) -> Result<Runtime> {
     }
     Ok(Runtime {
         name: name.into(),
-        path: path.into(),
+        path,
         set_as_default: line.flag("nvidia-set-as-default"),
         enable_cdi: line.flag("cdi.enabled"),
     })
@@ -221,145 +218,6 @@ fn ask(program: &str, arguments: &[&str]) -> Result<String> {
     String::from_utf8(output.stdout).map_err(|error| failed(format!("{program}: {error}")))
 }
 
-fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Vec<Edit>> {
-    let config = HostFile::open(&wanted.config)?;
-    let drop_in = wanted.drop_in.as_deref().map(HostFile::open).transpose()?;
-    let texts = Texts {
-        text: config.text(),
-        drop_in_text: drop_in.as_ref().and_then(HostFile::text),
-        dumped,
-    };
-    let changes = changes(wanted, texts, &wanted.runtime)?;
-    let mut files: Vec<HostFile> = [config].into_iter().chain(drop_in).collect();
-    changes
-        .into_iter()
-        .filter_map(|change| {
-            let place = files.iter().position(|file| file.path() == change.path)?;
-            Some((files.swap_remove(place), change))
-        })
-        .map(|(file, change)| {
-            let earlier = record::load(Path::new(record::DIRECTORY), &file)?;
-            let restore =
-                |text: &str, before: Option<&str>| restore(wanted, &change.path, text, before);
-            let is_ours =
-                |text: &str, bare: Option<&str>| is_ours(wanted, &change.path, text, bare);
-            let record = undo::record_for(&change, earlier.as_ref(), &restore, &is_ours)?;
-            Ok(Edit {
-                file,
-                change,
-                record,
-            })
-        })
-        .collect()
-}
-
-/// The input of changes.
-#[derive(Clone, Copy)]
-struct Texts<'a> {
-    text: Option<&'a str>,
-    drop_in_text: Option<&'a str>,
-    dumped: Option<&'a str>,
-}
-
-fn changes(wanted: &Registration, texts: Texts<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
-    let Texts {
-        text,
-        drop_in_text,
-        dumped,
-    } = texts;
-    let (path, drop_in) = (wanted.config.as_path(), wanted.drop_in.as_deref());
-    match wanted.engine {
-        Engine::Docker => Ok(vec![docker::add(path, text, runtime)?]),
-        Engine::Containerd => {
-            let files = containerd::Files {
-                path,
-                text,
-                drop_in,
-                drop_in_text,
-                dumped,
-                drops_default: wanted.drops_default,
-            };
-            containerd::add(files, runtime)
-        }
-        Engine::Crio => {
-            let files = crio::Files {
-                path,
-                text,
-                drop_in,
-                drop_in_text,
-                dumped,
-            };
-            Ok(vec![crio::add(files, runtime)?])
-        }
-    }
-}
-
-/// Returns true if a file's text is this program's output for another text.
-fn is_ours(wanted: &Registration, path: &Path, text: &str, bare: Option<&str>) -> bool {
-    if wanted.drop_in.as_deref() == Some(path) {
-        return true; // we write it as a whole
-    }
-    let texts = Texts {
-        text: bare,
-        drop_in_text: None,
-        dumped: None,
-    };
-    [(false, false), (true, false), (false, true), (true, true)]
-        .into_iter()
-        .any(|(set_as_default, enable_cdi)| {
-            let runtime = Runtime {
-                set_as_default,
-                enable_cdi,
-                ..wanted.runtime.clone()
-            };
-            let made = changes(wanted, texts, &runtime).unwrap_or_default();
-            made.iter()
-                .any(|change| change.path == path && change.after.as_deref() == Some(text))
-        })
-}
-
-fn removal(wanted: &Registration) -> Result<Vec<Edit>> {
-    let files = wanted.drop_in.iter().chain([&wanted.config]);
-    files
-        .map(|path| {
-            let file = HostFile::open(path)?;
-            let record = record::load(Path::new(record::DIRECTORY), &file)?;
-            let restore = |text: &str, before: Option<&str>| restore(wanted, path, text, before);
-            let change = undo::undo(path, file.text(), record.as_ref(), &restore)?;
-            Ok(Edit {
-                file,
-                change,
-                record: None,
-            })
-        })
-        .collect()
-}
-
-/// Removes the runtime from one of the engine's files.
-fn restore(
-    wanted: &Registration,
-    path: &Path,
-    text: &str,
-    before: Option<&str>,
-) -> Result<Option<String>> {
-    let name = &wanted.runtime.name;
-    // A drop-in that registers the runtime is ours as a whole.
-    if wanted.drop_in.as_deref() == Some(path) {
-        let is_ours = match wanted.engine {
-            Engine::Crio => crio::has(path, text, name)?,
-            _ => containerd::has(path, text, name)?,
-        };
-        return Ok(if is_ours { before } else { Some(text) }.map(Into::into));
-    }
-    match wanted.engine {
-        Engine::Docker => docker::restore(path, text, before, name),
-        Engine::Containerd => {
-            containerd::restore(path, text, before, name, wanted.drop_in.as_deref())
-        }
-        Engine::Crio => crio::restore(path, text, before, name),
-    }
-}
-
 fn show(edits: &[Edit]) -> Result<()> {
     let mut text = String::new();
     for Edit { change, .. } in edits {
@@ -372,26 +230,39 @@ fn show(edits: &[Edit]) -> Result<()> {
 }
 
 fn oci_hook(line: &CommandLine) -> Result<()> {
-    let program = line.text("nvidia-runtime-hook-path");
+    let program = match line.given("nvidia-runtime-hook-path") {
+        Some(program) => program.into(),
+        None => program::beside(&program::own(), program::HOOK),
+    };
     if !program.starts_with('/') {
         return Err(invalid(format!(
             "the NVIDIA runtime hook path \"{program}\" is not an absolute path"
         )));
     }
-    let text = oci_hook::text(program);
+    let text = oci_hook::text(&program);
     let path = line.text("oci-hook-path");
+    let note = Note::of_hook(Path::new(path), &program);
     if line.flag("remove") {
         let file = HostFile::open(Path::new(path))?;
         if file.text() != Some(&text) {
             let text = format!("{path} is not the file that these options write");
             return Err(Error::new(ErrorKind::NotFound, text));
         }
-        return file.remove();
+        file.remove()?;
+        noted(note.forget(Path::new(notes::DIRECTORY)));
+        return Ok(());
     }
+    program::warn_of_missing(&program);
     if path.is_empty() || line.flag("dry-run") {
         return print(&text);
     }
     nvc_hostfile::write(Path::new(path), &text)?;
+    if Path::new(path)
+        .symlink_metadata()
+        .is_ok_and(|facts| facts.is_file())
+    {
+        noted(note.store(Path::new(notes::DIRECTORY)));
+    }
     info!("Wrote updated config to {path}");
     Ok(())
 }

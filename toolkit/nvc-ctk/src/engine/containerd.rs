@@ -82,6 +82,17 @@ pub(crate) fn has(path: &Path, text: &str, name: &str) -> Result<bool> {
     .is_some())
 }
 
+/// Returns the program of a runtime that a text registers itself.
+pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<String>> {
+    let document = tables::parse(path, text)?;
+    let plugin = plugin_of(version_of(&document)?);
+    let entry = ["plugins", plugin, "containerd", "runtimes", name];
+    let program = [&entry[..], &["options", "BinaryName"]].concat();
+    let entry = tables::get(document.as_item(), &entry);
+    let program = tables::text(document.as_item(), &program);
+    Ok(entry.map(|_| program.unwrap_or_default().into()))
+}
+
 /// Removes the runtime and the import from a main file; the keys that [`add`] sets get their values from `before`.
 pub(crate) fn restore(
     path: &Path,

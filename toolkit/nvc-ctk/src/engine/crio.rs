@@ -74,6 +74,16 @@ pub(crate) fn has(path: &Path, text: &str, name: &str) -> Result<bool> {
     Ok(tables::get(document.as_item(), &[&RUNTIMES[..], &[name]].concat()).is_some())
 }
 
+/// Returns the program of a runtime that a text registers.
+pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<String>> {
+    let document = tables::parse(path, text)?;
+    let entry = [&RUNTIMES[..], &[name]].concat();
+    let program = [&entry[..], &["runtime_path"]].concat();
+    let entry = tables::get(document.as_item(), &entry);
+    let program = tables::text(document.as_item(), &program);
+    Ok(entry.map(|_| program.unwrap_or_default().into()))
+}
+
 /// Removes the runtime from a text; the keys that [`add`] sets get their values from `before`.
 pub(crate) fn restore(
     path: &Path,

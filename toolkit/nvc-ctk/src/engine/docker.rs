@@ -79,6 +79,28 @@ pub(crate) fn restore(
     Ok((!is_empty).then(|| document.to_string()))
 }
 
+/// Returns the program of a registered runtime.
+pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<String>> {
+    let document = parse(path, text)?;
+    let runtimes = root_object(path, &document)?.object_value("runtimes");
+    let entry = runtimes.and_then(|runtimes| runtimes.object_value(name));
+    Ok(entry.map(|entry| string(&entry, "path").unwrap_or_default()))
+}
+
+/// Returns the names of the runtimes with a program.
+pub(crate) fn names(text: &str, program: &str) -> Vec<String> {
+    let value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let runtimes = value.get("runtimes").and_then(|value| value.as_object());
+    let is_it = |entry: &serde_json::Value| {
+        entry.get("path").and_then(|path| path.as_str()) == Some(program)
+    };
+    let found = runtimes.into_iter().flatten();
+    found
+        .filter(|(_, entry)| is_it(entry))
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
 fn is_registered(runtimes: &CstObject, runtime: &Runtime) -> bool {
     let Some(entry) = runtimes.object_value(&runtime.name) else {
         return false;

@@ -1,0 +1,171 @@
+//! Finds running containers of the NVIDIA runtime: without it, their engine cannot stop them.
+//!
+//! containerd, and so docker, notes the runtime's program in a container's bundle; CRI-O's and Podman's conmon has it on its
+//! command line.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use super::mentions::Programs;
+
+/// Bundles of running containers, as `NAMESPACE/ID` below these directories.
+const BUNDLES: [&str; 3] = [
+    "run/containerd/io.containerd.runtime.v2.task",
+    "run/docker/containerd/daemon/io.containerd.runtime.v2.task",
+    "run/k3s/containerd/io.containerd.runtime.v2.task",
+];
+
+/// Namespace of docker's containers in containerd.
+const DOCKERS: &str = "moby";
+
+/// Size limit of the files that are read.
+const MAX_SIZE: u64 = 64 << 10;
+
+/// A running container.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Container {
+    engine: String,
+    id: String,
+    /// Its first process, if known.
+    pid: Option<u32>,
+}
+
+impl fmt::Display for Container {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { engine, id, pid } = self;
+        write!(
+            f,
+            "container {id} of {engine} uses a runtime that is being removed, without which {engine} cannot stop it"
+        )?;
+        match pid {
+            Some(pid) => write!(f, ": stop it first, or later: kill {pid}"),
+            None => f.write_str(": stop it first"),
+        }
+    }
+}
+
+/// Returns the running containers of these programs. `root` is `/`, except in tests.
+pub(super) fn running(root: &Path, programs: &Programs<'_>) -> Vec<Container> {
+    let mut found: Vec<Container> = BUNDLES
+        .iter()
+        .flat_map(|top| entries(&root.join(top)))
+        .flat_map(|namespace| entries(&namespace))
+        .filter_map(|bundle| of_bundle(root, &bundle, programs))
+        .chain(
+            entries(&root.join("proc"))
+                .iter()
+                .filter_map(|process| of_conmon(process, programs)),
+        )
+        .collect();
+    found.sort_by(|one, other| (&one.engine, &one.id).cmp(&(&other.engine, &other.id)));
+    found
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+fn of_bundle(root: &Path, bundle: &Path, programs: &Programs<'_>) -> Option<Container> {
+    let runtime = text(&bundle.join("runtime"))?;
+    programs.include(runtime.trim()).then_some(())?;
+    let pid: u32 = text(&bundle.join("init.pid"))?.trim().parse().ok()?;
+    let is_running = root.join("proc").join(pid.to_string()).exists();
+    let namespace = bundle.parent()?.file_name()?.to_string_lossy();
+    let engine = match &*namespace {
+        DOCKERS => "docker",
+        _ => "containerd",
+    };
+    is_running.then(|| Container {
+        engine: engine.into(),
+        id: bundle
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into(),
+        pid: Some(pid),
+    })
+}
+
+fn of_conmon(process: &Path, programs: &Programs<'_>) -> Option<Container> {
+    let line = text(&process.join("cmdline"))?;
+    let words: Vec<&str> = line.split('\0').collect();
+    let program = Path::new(words.first()?).file_name()?;
+    (program.as_bytes() == b"conmon").then_some(())?;
+    let value = |short: &str, long: &str| {
+        let pairs = words.windows(2);
+        let mut pairs = pairs.filter(|pair| pair[0] == short || pair[0] == long);
+        pairs.next().map(|pair| pair[1])
+    };
+    programs.include(value("-r", "--runtime")?).then_some(())?;
+    let pid = value("-p", "--container-pidfile").and_then(|file| text(Path::new(file)));
+    Some(Container {
+        engine: "podman or CRI-O".into(),
+        id: value("-c", "--cid")?.into(),
+        pid: pid.and_then(|pid| pid.trim().parse().ok()),
+    })
+}
+
+/// Returns the text of a small regular file.
+fn text(path: &Path) -> Option<String> {
+    use std::io::Read as _;
+    let facts = fs::symlink_metadata(path).ok()?;
+    facts.is_file().then_some(())?;
+    let mut text = String::new();
+    let file = fs::File::open(path).ok()?;
+    file.take(MAX_SIZE).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_containers_are_named() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        let names = ["nvidia-container-runtime"];
+        let own = root.join("bin");
+        let programs = Programs::new(&own, &names);
+        let put = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let ours = own.join(names[0]).display().to_string();
+        for (bundle, runtime, pid) in [
+            ("moby/one", &*ours, "17"),
+            ("k8s.io/two", &ours, "18"),
+            ("k8s.io/gone", &ours, "19"),
+            ("k8s.io/other", "runc", "17"),
+            ("k8s.io/built-in", "", "17"),
+        ] {
+            put(&format!("{}/{bundle}/runtime", BUNDLES[0]), runtime);
+            put(&format!("{}/{bundle}/init.pid", BUNDLES[0]), pid);
+        }
+        put("pidfile", "20\n");
+        let pidfile = root.join("pidfile").display().to_string();
+        let line = |runtime: &str| {
+            format!(
+                "/usr/bin/conmon\0--api-version\x001\0-c\0three\0-r\0{runtime}\0-p\0{pidfile}\0"
+            )
+        };
+        put("proc/17/cmdline", "sleep\0");
+        put("proc/18/cmdline", &line("/usr/bin/crun"));
+        put("proc/21/cmdline", &line(&ours));
+        let found: Vec<String> = running(&root, &programs)
+            .into_iter()
+            .map(|found| format!("{} {} {:?}", found.engine, found.id, found.pid))
+            .collect();
+        let expected = [
+            "containerd two Some(18)",
+            "docker one Some(17)",
+            "podman or CRI-O three Some(20)",
+        ];
+        assert_eq!(found, expected);
+    }
+}
