@@ -302,6 +302,54 @@ docker_configuration() {
   rm -r /etc/docker
 }
 
+# What the administrator registered stays over upgrades, another package's removal and NVIDIA's packages, and goes with ours.
+registrations() {
+  local file=/etc/docker/daemon.json
+  write_daemon_json
+  ours
+  purge_docker
+  cmp /tmp/daemon.json $file
+  nvidia-ctk runtime configure --runtime=docker --nvidia-set-as-default
+  nvidia-ctk runtime configure --runtime=crio
+  cp $file /tmp/registered
+  ours
+  apt install --reinstall --no-install-recommends /packages/*.deb
+  cmp /tmp/registered $file
+  purge_docker
+  cmp /tmp/registered $file
+  # shellcheck disable=SC2086 # several words
+  install_theirs 1.20.3-1 ${all/libnvidia-container1-dbg /}
+  cmp /tmp/registered $file
+  ours
+  cmp /tmp/registered $file
+  purge_ours > /tmp/said 2>&1
+  cat /tmp/said
+  cmp /tmp/daemon.json $file
+  [ ! -e /etc/crio/crio.conf.d/99-nvidia.toml ]
+  grep -F 'systemctl restart crio' /tmp/said
+  rm -r /etc/docker /etc/crio $config
+  nothing_left
+}
+# Removal succeeds with programs and files missing, and names what it leaves.
+half_removed() {
+  write_daemon_json
+  ours
+  rm /usr/bin/nvidia-ctk /usr/bin/nvidia-container-runtime
+  purge_ours
+  has_runtime
+  write_daemon_json
+  ours
+  mkdir -p /etc/crio/crio.conf.d
+  printf '[crio.runtime.runtimes.nvidia]\nruntime_path = "/usr/bin/nvidia-container-runtime"\n' > /etc/crio/crio.conf.d/mine.conf
+  echo '{"broken"' > /etc/docker/daemon.json
+  purge_ours > /tmp/said 2>&1
+  cat /tmp/said
+  [ "$(cat /etc/docker/daemon.json)" = '{"broken"' ]
+  grep -F -- '--drop-in-config=/etc/crio/crio.conf.d/mine.conf --remove' /tmp/said
+  rm -r /etc/docker /etc/crio
+  nothing_left
+}
+
 # systemd learns of new units, and only of those.
 new_units() {
   local refresh="nvidia-cdi-refresh.service nvidia-cdi-refresh.path"
@@ -394,7 +442,7 @@ clean() {
   packages=$(dpkg-query -W -f '${Package}\n' 'nvidia*' 'libnvidia*')
   # shellcheck disable=SC2086 # several words
   [ -z "$packages" ] || dpkg --purge --force-all $packages
-  rm -rf ${config%/*} /etc/docker /etc/nvidia-container-toolkit /usr/bin/nvidia-container-toolkit
+  rm -rf ${config%/*} /etc/docker /etc/crio /etc/nvidia-container-toolkit /var/lib/nvidia-container-toolkit /usr/bin/nvidia-container-toolkit
   remove_systemctl
   mkdir -p ${config%/*}
 }
@@ -436,6 +484,8 @@ check "the loader has forgotten the library" bash -c '! ldconfig -p | grep libnv
 check "but the administrator's config.toml is there" keeps_config
 rm -f $config
 try "docker's configuration gets the runtime, and is restored" docker_configuration
+try "registrations stay until the packages go" registrations
+try "half-removed machines" half_removed
 try "systemd learns of new units, and only of those" new_units
 try "all units are new over 1.17.8" units_over 1.17.8-1 nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify.timer
 try "one unit is new over 1.18.1" units_over 1.18.1-1 nvidia-cdi-verify.timer

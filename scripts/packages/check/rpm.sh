@@ -301,6 +301,36 @@ in_parts() {
   leaves_nothing
 }
 
+# What the administrator registered stays over upgrades and another package's removal, and goes with ours.
+registrations() {
+  local file=/etc/docker/daemon.json
+  write_daemon_json
+  edit_config
+  install_ours
+  rpm -e nvidia-docker2
+  cmp /tmp/daemon.json $file
+  nvidia-ctk runtime configure --runtime=docker --nvidia-set-as-default
+  nvidia-ctk runtime configure --runtime=crio
+  cp $file /tmp/registered
+  dnf_ --enablerepo=ours install nvidia-docker2
+  dnf_ --enablerepo=ours reinstall $ours
+  rpm -e nvidia-docker2
+  cmp /tmp/registered $file
+  rpm -e nvidia-docker $toolkit nvidia-container-toolkit-operator-extensions > /tmp/said 2>&1
+  cat /tmp/said
+  cmp /tmp/daemon.json $file
+  [ ! -e /etc/crio/crio.conf.d/99-nvidia.toml ]
+  grep -F 'systemctl restart crio' /tmp/said
+  rm -r /etc/crio
+  # A half-removed machine.
+  install_ours
+  rm /usr/bin/nvidia-ctk
+  remove_ours
+  rm -r /etc/docker /var/lib/nvidia-container-toolkit
+  write_daemon_json
+  leaves_nothing
+}
+
 new_units() {
   local all_units="nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify.timer"
   install_systemctl
@@ -350,11 +380,16 @@ newer() {
   write_daemon_json
   edit_config
   dnf_ --enablerepo=ours install $library $toolkit
+  nvidia-ctk runtime configure --runtime=docker
+  cp /etc/docker/daemon.json /tmp/registered
   dnf_ --enablerepo="nvidia-$1" --exclude='libnvidia-container*,nvidia-container*' upgrade
   [[ $(release_of nvidia-container-toolkit) == "$version"-*nvc* ]]
   dnf_ --enablerepo="nvidia-$1" upgrade
   [ "$(release_of nvidia-container-toolkit)" = "$1" ]
   keeps_config
+  cmp /tmp/registered /etc/docker/daemon.json
+  rm -r /var/lib/nvidia-container-toolkit
+  cp /tmp/daemon.json /etc/docker/daemon.json
   dnf_ remove --noautoremove $library $toolkit
   rm -rf /etc/nvidia-container-toolkit
   leaves_nothing
@@ -366,7 +401,7 @@ clean() {
   packages=$(rpm -qa 'nvidia*' 'libnvidia*')
   # shellcheck disable=SC2086 # several words
   [ -z "$packages" ] || rpm -e --noscripts --nodeps $packages
-  rm -rf ${config%/*} /etc/docker /etc/nvidia-container-toolkit /var/lib/rpm-state /var/lib/nvidia-docker \
+  rm -rf ${config%/*} /etc/docker /etc/crio /etc/nvidia-container-toolkit /var/lib/nvidia-container-toolkit /var/lib/rpm-state /var/lib/nvidia-docker \
     /usr/bin/nvidia-container-toolkit /usr/bin/nvidia-container-runtime-hook
   remove_systemctl
   mkdir -p ${config%/*}
@@ -388,6 +423,7 @@ files > /tmp/before
 
 try "the packages install, work, and can be removed" fresh
 try "also one by one" in_parts
+try "registrations stay until the packages go" registrations
 try "systemd learns of new units, and only of those" new_units
 for v in 1.13.5-1 1.17.8-1 1.18.1-1 1.20.2-1; do try "over NVIDIA's $v, back, and again" there_and_back $v; done
 for repository in runtime runtime-hook toolkit-1.5.1-1 toolkit-1.10.0-1 docker-1.0.1-1 docker2-2.4.0-1 docker2-2.13.0-1 \
