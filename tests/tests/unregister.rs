@@ -292,6 +292,15 @@ fn files_of_users_are_named() {
     }
     chown(world.at(file), Some(4242), Some(4242)).unwrap();
     std::os::unix::fs::lchown(link, Some(4243), Some(4243)).unwrap();
+    // The printed command is for root to copy.
+    let evil = format!(
+        "{{\"runtimes\": {{\"x; touch /x\": {{\"path\": \"{BIN}/nvidia-container-runtime\"}}}}}}"
+    );
+    for text in [&evil, &daemon] {
+        world.put(file, text, 0o644);
+        let outcome = world.succeeds(UNREGISTER);
+        assert!(outcome.stderr.contains(file) && !outcome.stderr.contains("touch"));
+    }
     let outcome = world.succeeds(UNREGISTER);
     assert_eq!(world.text(file), Some(daemon));
     let command = format!("sudo -u ana {CONFIGURE} --runtime=docker --config=/{file} --remove\"");

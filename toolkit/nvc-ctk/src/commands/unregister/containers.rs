@@ -89,6 +89,7 @@ fn of_bundle(root: &Path, bundle: &Path, programs: &Programs<'_>) -> Option<Cont
     })
 }
 
+/// Any user, and any container, can have a process of this name: nothing that its command line says is looked up.
 fn of_conmon(process: &Path, programs: &Programs<'_>) -> Option<Container> {
     let line = text(&process.join("cmdline"))?;
     let words: Vec<&str> = line.split('\0').collect();
@@ -99,12 +100,15 @@ fn of_conmon(process: &Path, programs: &Programs<'_>) -> Option<Container> {
         let mut pairs = pairs.filter(|pair| pair[0] == short || pair[0] == long);
         pairs.next().map(|pair| pair[1])
     };
-    programs.include(value("-r", "--runtime")?).then_some(())?;
-    let pid = value("-p", "--container-pidfile").and_then(|file| text(Path::new(file)));
-    Some(Container {
+    programs
+        .include_as_written(value("-r", "--runtime")?)
+        .then_some(())?;
+    let id = value("-c", "--cid")?;
+    let is_plain = id.chars().all(|c| c.is_ascii_alphanumeric());
+    is_plain.then(|| Container {
         engine: "podman or CRI-O".into(),
-        id: value("-c", "--cid")?.into(),
-        pid: pid.and_then(|pid| pid.trim().parse().ok()),
+        id: id.into(),
+        pid: None,
     })
 }
 
@@ -147,16 +151,13 @@ mod tests {
             put(&format!("{}/{bundle}/runtime", BUNDLES[0]), runtime);
             put(&format!("{}/{bundle}/init.pid", BUNDLES[0]), pid);
         }
-        put("pidfile", "20\n");
-        let pidfile = root.join("pidfile").display().to_string();
-        let line = |runtime: &str| {
-            format!(
-                "/usr/bin/conmon\0--api-version\x001\0-c\0three\0-r\0{runtime}\0-p\0{pidfile}\0"
-            )
+        let line = |id: &str, runtime: &str| {
+            format!("/usr/bin/conmon\0--api-version\x001\0-c\0{id}\0-r\0{runtime}\0-p\0/p\0")
         };
         put("proc/17/cmdline", "sleep\0");
-        put("proc/18/cmdline", &line("/usr/bin/crun"));
-        put("proc/21/cmdline", &line(&ours));
+        put("proc/18/cmdline", &line("no", "/usr/bin/crun"));
+        put("proc/21/cmdline", &line("three", &ours));
+        put("proc/22/cmdline", &line("x; reboot", &ours));
         let found: Vec<String> = running(&root, &programs)
             .into_iter()
             .map(|found| format!("{} {} {:?}", found.engine, found.id, found.pid))
@@ -164,7 +165,7 @@ mod tests {
         let expected = [
             "containerd two Some(18)",
             "docker one Some(17)",
-            "podman or CRI-O three Some(20)",
+            "podman or CRI-O three None",
         ];
         assert_eq!(found, expected);
     }

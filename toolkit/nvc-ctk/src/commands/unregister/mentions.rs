@@ -30,8 +30,10 @@ const OF_USERS: [(&str, Engine); 2] = [
     (".config/containerd/config.toml", Engine::Containerd),
 ];
 
-/// Filesystems whose server may be away, so that looking at a home directory on them could block.
-const REMOTE: [&str; 7] = ["autofs", "nfs", "nfs4", "cifs", "smb3", "ceph", "afs"];
+/// Filesystems whose server may be away, or a user's, so that looking at a home directory on them could block.
+const REMOTE: [&str; 8] = [
+    "autofs", "nfs", "nfs4", "cifs", "smb3", "ceph", "afs", "fuse",
+];
 
 /// Programs that are going to be removed.
 #[derive(Debug)]
@@ -54,30 +56,43 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// Returns true if a program is one of them, and no other one of its name takes its place.
+    /// Returns true if a program is one of them, and no other one of its name takes its place. The path is root's.
     pub(super) fn include(&self, program: &str) -> bool {
-        let path = Path::new(program);
-        let name = path.file_name().unwrap_or_default();
-        if !self.names.iter().any(|known| name == *known) {
-            return false;
-        }
-        match path.parent().filter(|parent| parent.is_absolute()) {
-            Some(parent) => {
-                parent == self.directory
-                    || fs::canonicalize(parent).is_ok_and(|parent| parent == self.directory)
+        let parent = Path::new(program).parent();
+        let is_same =
+            |parent: &Path| fs::canonicalize(parent).is_ok_and(|parent| parent == self.directory);
+        self.include_as_written(program)
+            || parent.is_some_and(|parent| parent.is_absolute() && is_same(parent))
+                && self.has_name(program)
+    }
+
+    fn has_name(&self, program: &str) -> bool {
+        let name = Path::new(program).file_name().unwrap_or_default();
+        self.names.iter().any(|known| name == *known)
+    }
+
+    /// Does so for a path of a user, at which nothing is looked up: it can be on a filesystem that the user serves.
+    pub(super) fn include_as_written(&self, program: &str) -> bool {
+        let parent = Path::new(program).parent();
+        self.has_name(program)
+            && match parent.filter(|parent| parent.is_absolute()) {
+                Some(parent) => parent == self.directory,
+                None => !program.contains('/') && programs::find(program, &self.others).is_none(),
             }
-            None => programs::find(program, &self.others).is_none(),
-        }
     }
 
     /// Returns the first of them that a text names in quotes, or as a word of YAML, outside of comments.
     pub(super) fn are_named_in(&self, text: &str) -> Option<String> {
+        self.word_of(text, &|word| self.include(word))
+    }
+
+    fn word_of(&self, text: &str, is_it: &dyn Fn(&str) -> bool) -> Option<String> {
         let lines = text.lines().map(str::trim);
         let lines = lines.filter(|line| !line.starts_with('#') && line.contains("nvidia-"));
         let separators = |c: char| c.is_whitespace() || "\"'=,[]{}".contains(c);
         lines
             .flat_map(|line| line.split(separators))
-            .find(|word| self.include(word))
+            .find(|word| is_it(word))
             .map(Into::into)
     }
 }
@@ -148,11 +163,14 @@ pub(super) fn of(programs: &Programs<'_>) -> Vec<Mention> {
         .collect();
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    for (user, home) in homes(&passwd).filter(|(_, home)| !is_remote(home, &mounts)) {
-        let files = OF_USERS.iter();
-        found.extend(files.filter_map(|&(file, engine)| {
-            mention(programs, home.join(file), Some(engine), Some(user))
-        }));
+    for (user, home) in homes(&passwd) {
+        let files = OF_USERS.map(|(file, engine)| (home.join(file), engine));
+        let files = files
+            .into_iter()
+            .filter(|(file, _)| !is_remote(file, &mounts));
+        found.extend(
+            files.filter_map(|(file, engine)| mention(programs, file, Some(engine), Some(user))),
+        );
     }
     found
 }
@@ -181,11 +199,17 @@ fn mention(
 ) -> Option<Mention> {
     let opened = HostFile::open_anywhere(&file).ok()?;
     let text = opened.text()?;
-    let program = programs.are_named_in(text)?;
+    let program = match user {
+        Some(_) => programs.word_of(text, &|word| programs.include_as_written(word))?,
+        None => programs.are_named_in(text)?,
+    };
+    // It becomes part of a command that root may copy.
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let name = match engine {
         Some(Engine::Docker) => docker::names(text, &program).into_iter().next(),
         _ => None,
     };
+    let name = name.filter(|name| name.chars().all(is_plain));
     let mut command = command(engine, &file, &name.unwrap_or_default());
     if file.starts_with("/etc/containers/containers.conf")
         || file.starts_with("/etc/containers/containers.conf.d")
@@ -243,6 +267,7 @@ mod tests {
         let own = own.to_str().unwrap();
         assert!(programs.include(own));
         assert!(programs.include(&own.replace("/nvidia", "/./nvidia")));
+        assert!(!programs.include_as_written(&own.replace("/nvidia", "/../nvidia")));
         for other in ["/opt/nvidia/nvidia-container-runtime", "runc", "", "/"] {
             assert!(!programs.include(other), "{other}");
         }
