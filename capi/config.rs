@@ -66,6 +66,9 @@ pub(crate) struct ConfigStrings {
     channels: Vec<nvc_imex_channel>,
 }
 
+/// The loader's cache that a configuration shows, unless the caller has set another.
+const LDCACHE: &str = "/etc/ld.so.cache";
+
 impl ConfigStrings {
     pub(crate) fn of(settings: &Settings) -> Self {
         let config = &settings.driver;
@@ -74,9 +77,7 @@ impl ConfigStrings {
         let channels = settings.imex_channels.iter().copied();
         Self {
             root: text(config.root.as_os_str()),
-            ldcache: text(
-                ldcache.map_or(OsStr::new(libnvc::host::DEFAULT_LDCACHE), |p| p.as_os_str()),
-            ),
+            ldcache: text(ldcache.map_or(OsStr::new(LDCACHE), |p| p.as_os_str())),
             identity: settings.user,
             channels: channels
                 .map(|id| nvc_imex_channel {

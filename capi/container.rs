@@ -11,7 +11,7 @@ use libnvc::apply::{ApplyOptions, apply};
 use libnvc::container::{CgroupVersion, ContainerConfig};
 use libnvc::host::{DriverInfo, DriverSession, DriverVersions};
 use libnvc::options::CudaCompatMode;
-use libnvc::plan::{self, Intent};
+use libnvc::plan::{Intent, Item};
 use libnvc::request::{Capability, ImageOptions, Request};
 use libnvc::{ContainerPath, Error, Result, Target};
 
@@ -399,11 +399,12 @@ pub unsafe extern "C" fn nvc_ldcache_update(
         let driver = outline(session, request)?;
         // In the other mode, nvc_driver_mount has mounted them.
         let searches = request.policy.cuda_compat == CudaCompatMode::Ldconfig;
-        let compat = plan::cuda_compat(&driver, request).filter(|_| searches);
-        let intents = compat
-            .into_iter()
-            .chain([plan::library_path(&driver, request)]);
-        container.apply(state, &intents.collect::<Vec<_>>())
+        let mut intents = Vec::new();
+        if searches {
+            intents.extend(Item::CudaCompat(&driver).plan(request));
+        }
+        intents.extend(Item::LibraryPath(&driver).plan(request));
+        container.apply(state, &intents)
     };
     call(ctx, body)
 }

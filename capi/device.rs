@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use libnvc::host::{DeviceInfo, DriverSession, Gpu, procfs};
-use libnvc::{HostPath, Result, plan};
+use libnvc::plan::Item;
+use libnvc::{HostPath, Result};
 
 use crate::arg::{Arg, args};
 use crate::boundary::{call, guard};
@@ -185,7 +186,7 @@ pub unsafe extern "C" fn nvc_device_mount(
         if wsl.is_none() {
             gpu = look_up(gpu, session)?;
         }
-        let intents = plan::gpu(&gpu, wsl.as_ref(), &container.request);
+        let intents = Item::Gpu(&gpu, wsl.as_ref()).plan(&container.request);
         container.apply(state, &intents)
     };
     call(ctx, body)
@@ -212,7 +213,7 @@ pub unsafe extern "C" fn nvc_device_mig_caps_mount(
             return Ok(());
         };
         let nodes = nodes.concat();
-        container.apply(state, &plan::capabilities(&nodes, &container.request))
+        container.apply(state, &Item::Capabilities(&nodes).plan(&container.request))
     };
     call(ctx, body)
 }

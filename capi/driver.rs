@@ -10,15 +10,16 @@ use libnvc::host::{
     Abi, DeviceNode, DeviceNumber, DeviceRole, DriverFile, DriverInfo, DriverVersions, FileClass,
     NVIDIA_MAJOR, SharedDevice,
 };
-use libnvc::options::DriverOptions;
+use libnvc::plan::Item;
 use libnvc::request::Capability;
-use libnvc::{Error, HostPath, Result, plan};
+use libnvc::{Error, HostPath, Result};
 
 use crate::arg::{Arg, args};
 use crate::boundary::{call, guard};
 use crate::container::{Container, nvc_container};
 use crate::handles::{self, Kind};
 use crate::memory::{array, invalid_argument, one, path, release, release_strings, string};
+use crate::options;
 use crate::state::{Question, State, nvc_context};
 
 /// A device.
@@ -273,7 +274,7 @@ pub unsafe extern "C" fn nvc_driver_info_new(
     let (ctx, opts) = unsafe { args((ctx, opts)) };
     let body = |state: &mut State| {
         let driver = state.driver()?;
-        let options = DriverOptions::parse(&opts.words(""))?;
+        let options = libnvc::options::parse(&opts.words(""), options::OF_DRIVER)?;
         let info = driver.ask(Question::Driver)?.info(options)?;
         Ok(handles::give(
             Kind::DriverInfo,
@@ -330,7 +331,7 @@ pub unsafe extern "C" fn nvc_driver_mount(
         let container = Container::of(cnt)?;
         let mut driver = nvc_driver_info::to_driver(info)?;
         driver.wsl = session.wsl().cloned();
-        let intents = plan::common(&driver, &container.request);
+        let intents = Item::Driver(&driver).plan(&container.request);
         container.apply(state, &intents)
     };
     call(ctx, body)

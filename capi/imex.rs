@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use libnvc::plan;
+use libnvc::plan::Item;
 
 use crate::arg::args;
 use crate::boundary::call;
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn nvc_imex_channel_mount(
         let driver = state.driver()?;
         let container = Container::of(cnt)?;
         let node = driver.imex_channel(channel_number(*chan.get()?)?)?;
-        container.apply(state, &plan::imex_channel(&node, &container.request))
+        container.apply(state, &Item::ImexChannel(&node).plan(&container.request))
     };
     call(ctx, body)
 }

@@ -5,7 +5,8 @@ use std::ptr;
 
 use libnvc::host::nvcaps::CAPABILITIES;
 use libnvc::host::{Gpu, MigDevice};
-use libnvc::{HostPath, Result, plan};
+use libnvc::plan::Item;
+use libnvc::{HostPath, Result};
 
 use crate::arg::{Arg, args};
 use crate::boundary::call;
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn nvc_mig_device_access_caps_mount(
         let session = &mut state.driver()?.session;
         let container = Container::of(cnt)?;
         let access = session.mig_access(&nvc_mig_device::to_mig(dev)?)?;
-        container.apply(state, &plan::mig_access(&access, &container.request))
+        container.apply(state, &Item::MigAccess(&access).plan(&container.request))
     };
     call(ctx, body)
 }
@@ -150,6 +151,6 @@ fn mount_global(state: &mut State, cnt: Arg<'_, nvc_container>, capability: &str
     let file = HostPath::new(CAPABILITIES).join("mig").join(capability);
     let node = session.capability_node(&file)?;
     let nodes = node.map(|node| vec![node]);
-    let intents = plan::mig_global(nodes.as_deref(), &container.request);
+    let intents = Item::MigGlobal(nodes.as_deref()).plan(&container.request);
     container.apply(state, &intents)
 }

@@ -1,12 +1,32 @@
-//! Parses the option words of containers, and defines their bit values, which are visible to C.
+//! Knows the option words of library, driver and containers, and the containers' bit values, which are visible to C.
 //!
 //! The words are separated by spaces; order and duplicates do not matter. The bit values are part of the ABI: a
 //! container begins with them, and upstream's command line reads them there.
 
 use bitflags::bitflags;
-use libnvc::options::CudaCompatMode;
+use libnvc::options::{CudaCompatMode, DriverOptions, LibraryOptions};
 use libnvc::request::{Capabilities, Policy, Request};
 use libnvc::{Error, ErrorKind, Result};
+
+/// Words of the library's options.
+pub(crate) const OF_LIBRARY: &[(&str, LibraryOptions)] = &[
+    ("load-kmods", LibraryOptions::LOAD_KMODS),
+    (
+        "no-create-imex-channels",
+        LibraryOptions::NO_CREATE_IMEX_CHANNELS,
+    ),
+];
+
+/// Words of the driver's options.
+pub(crate) const OF_DRIVER: &[(&str, DriverOptions)] = &[
+    ("no-glvnd", DriverOptions::NO_GLVND),
+    ("no-uvm", DriverOptions::NO_UVM),
+    ("no-modeset", DriverOptions::NO_MODESET),
+    ("no-mps", DriverOptions::NO_MPS),
+    ("no-persistenced", DriverOptions::NO_PERSISTENCED),
+    ("no-fabricmanager", DriverOptions::NO_FABRICMANAGER),
+    ("no-gsp-firmware", DriverOptions::NO_GSP_FIRMWARE),
+];
 
 bitflags! {
     /// How to reach a container, and what it gets.

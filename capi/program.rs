@@ -35,7 +35,7 @@ const NEARBY: [&str; 4] = [
 /// # Errors
 /// `process creation failed: nvc-query: in none of <directories>`; the library's own path cannot be determined.
 pub(crate) fn find() -> Result<PathBuf> {
-    QueryProgram::find(NAME, &directories(&own_file()?))
+    QueryProgram::find(NAME, &directories(&own_file()?), |_| Ok(()))
 }
 
 fn not_created(cause: impl Into<String>) -> Error {

@@ -7,7 +7,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libnvc::host::query::QueryProgram;
 use libnvc::host::{DeviceNode, DriverConfig, DriverSession};
-use libnvc::options::LibraryOptions;
 use libnvc::printable;
 use libnvc::{Error, ErrorKind, Result, kmods};
 
@@ -15,6 +14,7 @@ use crate::arg::Arg;
 use crate::config::{ConfigStrings, Settings, nothing, nvc_config};
 use crate::handles::{self, Kind};
 use crate::logfile::{self, LogUser};
+use crate::options;
 use crate::program;
 
 /// A user of the library: one driver root, one configuration, one error. Created by nvc_context_new.
@@ -187,7 +187,7 @@ impl State {
         let settings = settings()?;
         let shown = ConfigStrings::of(&settings);
         let config = DriverConfig {
-            options: LibraryOptions::parse(options)?,
+            options: libnvc::options::parse(options, options::OF_LIBRARY)?,
             program: QueryProgram::Helper(program::find()),
             ..settings.driver
         };

@@ -1,6 +1,6 @@
-//! Turns option words into typed sets and back.
+//! Defines the options of the library, and parses words that name options.
 //!
-//! The words are the C library's interface: a string of words separated by spaces, order irrelevant, duplicates
+//! Words are for interfaces such as the C library's: a string of words separated by spaces, order irrelevant, duplicates
 //! harmless, at most 255 bytes. Rust callers use the sets directly.
 
 #![forbid(unsafe_code)]
@@ -55,42 +55,7 @@ pub enum CudaCompatMode {
     Disabled,
 }
 
-impl LibraryOptions {
-    const WORDS: &[(&str, Self)] = &[
-        ("load-kmods", Self::LOAD_KMODS),
-        ("no-create-imex-channels", Self::NO_CREATE_IMEX_CHANNELS),
-    ];
-
-    /// Parses the set that `words` name; no words, no options.
-    ///
-    /// # Errors
-    /// `invalid option: <word>` and `too many options`.
-    pub fn parse(words: &str) -> Result<Self> {
-        parse(words, Self::WORDS)
-    }
-}
-
-impl DriverOptions {
-    const WORDS: &[(&str, Self)] = &[
-        ("no-glvnd", Self::NO_GLVND),
-        ("no-uvm", Self::NO_UVM),
-        ("no-modeset", Self::NO_MODESET),
-        ("no-mps", Self::NO_MPS),
-        ("no-persistenced", Self::NO_PERSISTENCED),
-        ("no-fabricmanager", Self::NO_FABRICMANAGER),
-        ("no-gsp-firmware", Self::NO_GSP_FIRMWARE),
-    ];
-
-    /// Parses the set that `words` name; no words, no options.
-    ///
-    /// # Errors
-    /// `invalid option: <word>` and `too many options`.
-    pub fn parse(words: &str) -> Result<Self> {
-        parse(words, Self::WORDS)
-    }
-}
-
-/// Parses the set that `words` name in a table, for option strings of other programs' interfaces.
+/// Parses the set that `words` name in a table; no words, no options.
 ///
 /// # Errors
 /// `invalid option: <word>` and `too many options`.
@@ -118,20 +83,21 @@ fn invalid(text: impl Into<String>) -> Error {
 mod tests {
     use super::*;
 
+    const WORDS: &[(&str, DriverOptions)] = &[
+        ("no-uvm", DriverOptions::NO_UVM),
+        ("no-mps", DriverOptions::NO_MPS),
+    ];
+
     #[test]
     fn words_make_sets() {
-        let options = DriverOptions::parse("  no-mps  no-uvm no-mps").unwrap();
+        let options = parse("  no-mps  no-uvm no-mps", WORDS).unwrap();
         assert_eq!(options, DriverOptions::NO_MPS | DriverOptions::NO_UVM);
-        assert_eq!(DriverOptions::parse("").unwrap(), DriverOptions::empty());
-        assert_eq!(
-            LibraryOptions::parse("load-kmods").unwrap(),
-            LibraryOptions::LOAD_KMODS
-        );
+        assert_eq!(parse("", WORDS).unwrap(), DriverOptions::empty());
     }
 
     #[test]
     fn unknown_words_are_refused() {
-        let message = |words: &str| DriverOptions::parse(words).unwrap_err().message();
+        let message = |words: &str| parse(words, WORDS).unwrap_err().message();
         assert_eq!(message("no-mps frob"), "invalid option: frob");
         assert_eq!(message(&"no-mps ".repeat(40)), "too many options");
     }

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Phase, Result};
-use crate::host::{DeviceRole, DriverInfo};
+use crate::host::{DeviceNode, DeviceRole, DriverInfo, Gpu, HostLink, MigAccess, WslDriver};
 use crate::request::Request;
 use crate::require;
 use crate::survey::{Grants, Host, MigGrant};
@@ -23,9 +23,8 @@ mod driver;
 mod intent;
 pub(crate) mod profile;
 
-pub use device::{capabilities, displays, gpu, imex_channel, mig_access, mig_global};
-use driver::library_directories;
-pub use driver::{common, cuda_compat, graphics, library_path};
+use device::{capabilities, displays, gpu, imex_channel, mig_access, mig_global};
+use driver::{common, cuda_compat, graphics, library_directories, library_path};
 pub use intent::{
     CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglProfile, Env, FileMode, Intent,
     LibraryPath, Link, Mount, Need, Place, What,
@@ -119,8 +118,56 @@ fn demand_nodes(host: &Host, grants: &Grants) -> Result<()> {
     ))
 }
 
+/// A part of the host that a caller gives to a container by itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Item<'a> {
+    /// What every container with a GPU gets: the driver, the loader's search path, and the environment if the policy has
+    /// it.
+    Whole(&'a DriverInfo),
+    /// The driver alone: procfs, libraries, programs, firmware, sockets and the shared devices.
+    Driver(&'a DriverInfo),
+    /// The driver's files and links for graphics.
+    Graphics(&'a DriverInfo),
+    /// The image's CUDA compatibility libraries, if they may be newer than the driver's.
+    CudaCompat(&'a DriverInfo),
+    /// The loader's search path for the driver's libraries.
+    LibraryPath(&'a DriverInfo),
+    /// A GPU, or under WSL2 the driver store that replaces its node.
+    Gpu(&'a Gpu, Option<&'a WslDriver>),
+    /// A GPU's nodes for displays and rendering, and the links to them, for a container with graphics.
+    Displays(&'a [DeviceNode], &'a [HostLink]),
+    /// The right to use one MIG device.
+    MigAccess(&'a [MigAccess]),
+    /// The right to configure or monitor MIG, with the nodes of the granted capabilities; None if capabilities are not
+    /// devices.
+    MigGlobal(Option<&'a [DeviceNode]>),
+    /// The right to open capability devices whose nodes are already in the container.
+    Capabilities(&'a [DeviceNode]),
+    /// An IMEX channel.
+    ImexChannel(&'a DeviceNode),
+}
+
+impl Item<'_> {
+    /// Plans the item for a container that requests it.
+    pub fn plan(self, request: &Request) -> Vec<Intent> {
+        match self {
+            Self::Whole(driver) => of_driver(driver, request),
+            Self::Driver(driver) => common(driver, request),
+            Self::Graphics(driver) => graphics(driver, request),
+            Self::CudaCompat(driver) => cuda_compat(driver, request).into_iter().collect(),
+            Self::LibraryPath(driver) => vec![library_path(driver, request)],
+            Self::Gpu(device, wsl) => gpu(device, wsl, request),
+            Self::Displays(nodes, links) => displays(nodes, links, request),
+            Self::MigAccess(access) => mig_access(access, request),
+            Self::MigGlobal(nodes) => mig_global(nodes, request),
+            Self::Capabilities(nodes) => capabilities(nodes, request),
+            Self::ImexChannel(node) => imex_channel(node, request),
+        }
+    }
+}
+
 /// Plans what every container with a GPU gets.
-pub fn of_driver(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
+fn of_driver(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     let mut intents = common(driver, request);
     intents.push(library_path(driver, request));
     if request.policy.environment {

@@ -66,7 +66,7 @@ fn add<'a>(gpus: &mut Vec<&'a Gpu>, gpu: &'a Gpu) {
 
 /// One of the two global MIG capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MigCapability {
+pub(crate) enum MigCapability {
     /// Configuring the partitions.
     Config,
     /// Monitoring all instances.
@@ -75,7 +75,7 @@ pub enum MigCapability {
 
 impl MigCapability {
     /// Returns the name of the capability's file and of the option.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Config => "config",
             Self::Monitor => "monitor",
@@ -125,7 +125,7 @@ impl<'a> Choice<'a> {
     }
 
     /// Returns true if single MIG devices get their own files; a global capability covers all of them.
-    pub fn wants_single_migs(&self) -> bool {
+    pub(crate) fn wants_single_migs(&self) -> bool {
         !self.mig_config.all && !self.mig_monitor.all
     }
 }

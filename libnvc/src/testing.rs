@@ -30,6 +30,7 @@ use crate::plan::{CapabilityFiles, Device, DriverProc, Intent, Place, What, prof
 pub use crate::apply::cgroup::v2::exchange_one_after_the_other;
 pub use crate::apply::cgroup::{DeviceRules, WantedDevice, allow as allow_devices};
 pub use crate::apply::ldconfig::{PreparedLdconfig, Snapshot};
+pub use crate::host::query::client::{Query, QueryReply};
 pub use crate::sys::bpf::creation::{create_link, create_map};
 pub use crate::sys::bpf::{
     AttachedPrograms, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction,

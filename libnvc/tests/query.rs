@@ -17,7 +17,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use libnvc::host::Identity;
-use libnvc::host::query::{Query, QueryProgram, QueryRequest, serve_if_asked};
+use libnvc::host::query::{QueryProgram, QueryRequest, serve_if_asked};
+use libnvc::testing::Query;
 use libnvc::{ErrorKind, HostPath};
 use libtest_mimic::{Arguments, Failed, Trial};
 

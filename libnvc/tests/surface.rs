@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The goal is 250: a new item needs another to go.
-const MOST: usize = 275;
+const MOST: usize = 249;
 
 /// A module's code, and the names that it lets out.
 #[derive(Default)]

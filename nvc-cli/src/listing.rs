@@ -5,7 +5,7 @@
 use libnvc::host::nodes::IMEX_DIRECTORY;
 use libnvc::host::nvcaps::{CAPABILITIES, DEVICES};
 use libnvc::host::{Abi, DeviceNode, DriverFile, DriverInfo, DriverSession, FileClass, MigDevice};
-use libnvc::select::{Choice, MigCapability, MigSelection};
+use libnvc::select::{Choice, MigSelection};
 use libnvc::{HostPath, Result};
 use serde::Serialize;
 
@@ -82,10 +82,8 @@ impl Listing {
                 .lists_devices
                 .then(|| device_nodes(driver, choice, nodes)),
             imex_channels: (!channels.is_empty()).then(|| imex_nodes(channels)),
-            mig_config: mig(&choice.mig_config, MigCapability::Config)
-                .category(category::MIG_CONFIG)?,
-            mig_monitor: mig(&choice.mig_monitor, MigCapability::Monitor)
-                .category(category::MIG_MONITOR)?,
+            mig_config: mig(&choice.mig_config, "config").category(category::MIG_CONFIG)?,
+            mig_monitor: mig(&choice.mig_monitor, "monitor").category(category::MIG_MONITOR)?,
             binaries: of_class(wanted.binaries, FileClass::Program),
             libraries: libraries(wanted.libraries, Abi::Native),
             libraries32: libraries(wanted.libraries && wanted.compat32, Abi::Compat32),
@@ -124,7 +122,8 @@ fn device_nodes(
     let shared = driver.devices.iter().map(|device| &device.node);
     let gpus = selection.gpus.iter().filter_map(|gpu| gpu.node.as_ref());
     let mut paths: Vec<HostPath> = shared.chain(gpus).map(|node| node.path.clone()).collect();
-    if choice.wants_single_migs() {
+    // The right to manage MIG covers all MIG devices.
+    if !choice.mig_config.all && !choice.mig_monitor.all {
         let migs = selection.migs.iter();
         paths.extend(migs.flat_map(|(_, mig)| mig_device_files(mig, nodes)));
     }
@@ -148,10 +147,10 @@ fn imex_nodes(channels: &[u32]) -> Vec<HostPath> {
 /// Returns everything needed to manage MIG on the chosen GPUs: the global capability, and all files of each GPU.
 fn mig_files(
     selection: &MigSelection<'_>,
-    capability: MigCapability,
+    capability: &str,
     nodes: &impl CapabilityNodes,
 ) -> Result<Vec<HostPath>> {
-    let file = HostPath::new(format!("{CAPABILITIES}/mig/{}", capability.name()));
+    let file = HostPath::new(format!("{CAPABILITIES}/mig/{capability}"));
     let node = nodes.node(&file);
     let mut paths = vec![file];
     paths.extend(node);

@@ -26,7 +26,7 @@ use crate::options::DriverOptions;
 use crate::path::HostPath;
 
 /// The loader cache, unless the caller names another.
-pub const DEFAULT_LDCACHE: &str = "/etc/ld.so.cache";
+pub(crate) const DEFAULT_LDCACHE: &str = "/etc/ld.so.cache";
 
 /// ABI note of libnvidia-tls's NPTL variant: Linux 2.3.99 or later.
 const TLS_ABI: [u32; 4] = [0, 2, 3, 99];

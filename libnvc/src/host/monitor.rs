@@ -18,7 +18,7 @@ pub use super::query::facts::{
 /// Queries facts about the driver and its GPUs.
 ///
 /// # Errors
-/// `could not load NVML library`, `nvml: <NVML's words>`, and those of [`Query`](super::query::Query) about the
+/// `could not load NVML library`, `nvml: <NVML's words>`, and those of `Query` about the
 /// process.
 pub fn facts(program: &QueryProgram, request: &QueryRequest) -> Result<Facts> {
     ask(program, request, Question::Facts)

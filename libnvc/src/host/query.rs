@@ -2,7 +2,7 @@
 //!
 //! NVML may crash, hang, leak descriptors and threads, and must be loaded from inside the driver root. None of that may
 //! happen to the calling process, which may be multi-threaded and privileged. So a program is *executed* for it:
-//! [`Query::start`] returns at once, discovery continues in parallel, and [`Query::versions`] and [`Query::devices`]
+//! `Query::start` returns at once, discovery continues in parallel, and `Query::versions` and `Query::devices`
 //! collect the answers. Any program will do whose `main` first calls [`serve_if_asked`]; the command line executes
 //! itself.
 //!
@@ -16,7 +16,8 @@ use crate::error::{Error, ErrorKind};
 
 mod ask;
 mod choice;
-mod client;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub))] // `testing` exports it
+pub(crate) mod client;
 mod conversation;
 pub(super) mod facts;
 mod needs;
@@ -26,11 +27,11 @@ pub(crate) mod protocol;
 mod readings;
 mod server;
 
-pub use client::{Query, QueryReply};
 pub use conversation::QueryRequest;
 pub use process::{QueryProcess, QueryProgram};
 pub use server::serve_if_asked;
 
+pub(crate) use client::Query;
 pub(crate) use conversation::Conversation;
 pub(crate) use protocol::{
     CudaReport, Fault, GpuAnswer, GpuFault, GpuReport, Message, MigReport, PciReport, Question,

@@ -155,7 +155,7 @@ impl DriverSession {
     ///
     /// # Errors
     /// `invalid argument` for an empty path; `change root failed: <cause>`; those of WSL2 detection and of
-    /// [`Query::start`](super::query::Query::start).
+    /// `Query::start`.
     pub fn open(config: &DriverConfig) -> Result<Self> {
         let request = request_of(config)?;
         let process = QueryProcess::start_for(&config.program, &request.wanted()?);
@@ -339,7 +339,7 @@ impl DriverSession {
     /// Restarts the query and reads the environment again, so that later answers are current.
     ///
     /// # Errors
-    /// Those of [`Query::start`](super::query::Query::start); the old answers stay.
+    /// Those of `Query::start`; the old answers stay.
     pub fn renew(&mut self) -> Result<()> {
         self.answers = Answers::start(&self.program, &self.request)?;
         self.environment = DriverEnvironment::of_process();
@@ -352,33 +352,25 @@ impl DriverSession {
     /// Waits for the driver's versions, and returns the error that [`info`](Self::info) would return.
     ///
     /// # Errors
-    /// Those of [`Query::versions`](super::query::Query::versions) and `check`.
+    /// Those of `Query::versions` and `check`.
     pub fn versions(&mut self) -> Result<DriverVersions> {
         let versions = self.answers.versions()?;
         super::check(&self.root, self.ldcache.as_ref(), &self.environment)?;
         Ok(versions)
     }
 
-    /// Waits for the kernel driver's version, without requiring any of its files.
+    /// Waits for the driver's versions, without requiring any of its files.
     ///
     /// # Errors
-    /// Those of [`Query::versions`](super::query::Query::versions).
-    pub fn driver_version(&mut self) -> Result<String> {
-        Ok(self.answers.versions()?.driver)
-    }
-
-    /// Waits for the CUDA version that the driver supports, without requiring any of its files.
-    ///
-    /// # Errors
-    /// Those of [`Query::versions`](super::query::Query::versions).
-    pub fn cuda_version(&mut self) -> Result<String> {
-        Ok(self.answers.versions()?.cuda)
+    /// Those of NVML.
+    pub fn reported_versions(&mut self) -> Result<DriverVersions> {
+        self.answers.versions()
     }
 
     /// Waits for the driver's versions and finds its files.
     ///
     /// # Errors
-    /// Those of [`Query::versions`](super::query::Query::versions), `LibraryCandidates::collect` and `driver::discover`.
+    /// Those of `Query::versions`, `LibraryCandidates::collect` and `driver::discover`.
     pub fn info(&mut self, options: DriverOptions) -> Result<DriverInfo> {
         let found = match self.found.take() {
             Some(found) if found.options == options => found,
@@ -400,7 +392,7 @@ impl DriverSession {
     /// Waits for the GPUs.
     ///
     /// # Errors
-    /// Those of [`Query::devices`](super::query::Query::devices).
+    /// Those of `Query::devices`.
     pub fn devices(&mut self) -> Result<DeviceInfo> {
         let mut info = self.answers.devices()?;
         if self.wsl.is_empty() {
@@ -414,7 +406,7 @@ impl DriverSession {
     /// Waits for the GPUs, and returns all of them with NVML's facts about each, however much is missing.
     ///
     /// # Errors
-    /// Those of [`Query::listed`](super::query::Query::listed).
+    /// Those of `Query::listed`.
     pub fn listed(&mut self) -> Result<Vec<ListedGpu>> {
         self.answers.listed()
     }

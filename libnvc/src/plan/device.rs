@@ -9,7 +9,7 @@ use crate::request::Request;
 /// Plans a GPU: its node, its entry in /proc/driver/nvidia/gpus, its bit in the application profile.
 ///
 /// Under WSL2 there is no node; the files of the driver store replace it, the same ones for every GPU.
-pub fn gpu(gpu: &Gpu, wsl: Option<&WslDriver>, request: &Request) -> Vec<Intent> {
+pub(super) fn gpu(gpu: &Gpu, wsl: Option<&WslDriver>, request: &Request) -> Vec<Intent> {
     if let Some(wsl) = wsl {
         let file = |component: &String| {
             let path = wsl.store.join(component);
@@ -37,7 +37,7 @@ pub fn gpu(gpu: &Gpu, wsl: Option<&WslDriver>, request: &Request) -> Vec<Intent>
 }
 
 /// Plans a GPU's nodes for displays and rendering, and the links to them, for a container with graphics.
-pub fn displays(nodes: &[DeviceNode], links: &[HostLink], request: &Request) -> Vec<Intent> {
+pub(super) fn displays(nodes: &[DeviceNode], links: &[HostLink], request: &Request) -> Vec<Intent> {
     if !request.capabilities.include(Capability::Graphics) {
         return Vec::new();
     }
@@ -54,7 +54,7 @@ pub fn displays(nodes: &[DeviceNode], links: &[HostLink], request: &Request) -> 
 }
 
 /// Plans access to one MIG device: the access files of its GPU instance and compute instance, and their nodes.
-pub fn mig_access(access: &[MigAccess], request: &Request) -> Vec<Intent> {
+pub(super) fn mig_access(access: &[MigAccess], request: &Request) -> Vec<Intent> {
     let mut intents = Vec::new();
     for instance in access {
         let files = CapabilityFiles::Some(vec![instance.file.clone()]);
@@ -69,7 +69,7 @@ pub fn mig_access(access: &[MigAccess], request: &Request) -> Vec<Intent> {
 /// Plans the right to configure or monitor MIG: all capabilities, and the nodes `nodes` of the granted ones.
 ///
 /// `nodes` is None if the driver has no nvidia-caps devices.
-pub fn mig_global(nodes: Option<&[DeviceNode]>, request: &Request) -> Vec<Intent> {
+pub(super) fn mig_global(nodes: Option<&[DeviceNode]>, request: &Request) -> Vec<Intent> {
     let mut intents = vec![driver_proc(Vec::new(), CapabilityFiles::All)];
     if let Some(nodes) = nodes {
         let directory = HostPath::new(nvcaps::DEVICES);
@@ -81,7 +81,7 @@ pub fn mig_global(nodes: Option<&[DeviceNode]>, request: &Request) -> Vec<Intent
 }
 
 /// Plans the right to open capability devices whose nodes are already in the container, such as all those of a GPU.
-pub fn capabilities(nodes: &[DeviceNode], request: &Request) -> Vec<Intent> {
+pub(super) fn capabilities(nodes: &[DeviceNode], request: &Request) -> Vec<Intent> {
     let allowed = nodes.iter().map(|node| Device {
         bind: false,
         ..of_node(node, request)
@@ -93,7 +93,7 @@ pub fn capabilities(nodes: &[DeviceNode], request: &Request) -> Vec<Intent> {
 }
 
 /// Plans an IMEX channel.
-pub fn imex_channel(node: &DeviceNode, request: &Request) -> Vec<Intent> {
+pub(super) fn imex_channel(node: &DeviceNode, request: &Request) -> Vec<Intent> {
     device(node, Need::Required, request).into_iter().collect()
 }
 

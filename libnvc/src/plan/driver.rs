@@ -17,7 +17,7 @@ use crate::path::ContainerPath;
 use crate::request::{Placement, Request};
 
 /// Plans the driver's part.
-pub fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
+pub(super) fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     let mut intents = Vec::new();
     let is_native = driver.wsl.is_none();
     if is_native {
@@ -49,7 +49,7 @@ pub fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
 }
 
 /// Plans the loader's search path for the libraries.
-pub fn library_path(driver: &DriverInfo, request: &Request) -> Intent {
+pub(super) fn library_path(driver: &DriverInfo, request: &Request) -> Intent {
     let directories = match request.policy.placement {
         Placement::AsImage => vec![
             Place::Library(PathBuf::new()),
@@ -99,7 +99,7 @@ fn host_directories(driver: &DriverInfo, request: &Request) -> Vec<Place> {
 }
 
 /// Plans the files of graphics, then their links, those that belong to no file first.
-pub fn graphics(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
+pub(super) fn graphics(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     let link = |link: &HostLink| {
         Intent::best_effort(What::Link(Link {
             at: Place::same(&link.at),
@@ -175,7 +175,7 @@ fn file_path(file: &DriverFile) -> ContainerPath {
 }
 
 /// Plans the use of the image's CUDA compatibility libraries, unless policy or capabilities exclude them.
-pub fn cuda_compat(driver: &DriverInfo, request: &Request) -> Option<Intent> {
+pub(super) fn cuda_compat(driver: &DriverInfo, request: &Request) -> Option<Intent> {
     let how = match request.policy.cuda_compat {
         CudaCompatMode::Mount => CompatUse::Mount,
         CudaCompatMode::Ldconfig => CompatUse::Search,

@@ -261,7 +261,7 @@ impl Intent {
     }
 
     /// Plans a mount. Libraries and directories of device nodes are required.
-    pub fn mount(source: HostPath, place: Place, class: FileClass) -> Self {
+    pub(crate) fn mount(source: HostPath, place: Place, class: FileClass) -> Self {
         let what = What::Mount(Mount {
             source,
             place,

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use libnvc::host::query::{Query, QueryProgram, QueryReply, QueryRequest};
+use libnvc::host::query::{QueryProgram, QueryRequest};
 use libnvc::host::{DeviceInfo, Identity};
+use libnvc::testing::{Query, QueryReply};
 use libnvc::{Error, ErrorKind};
 use libtest_mimic::Failed;
 use nvc_testkit::compile::{Source, compiled};

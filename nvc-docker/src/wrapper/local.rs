@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use libnvc::Result;
-use libnvc::host::query::{Query, QueryProgram, QueryRequest};
-use libnvc::host::{DeviceInfo, DriverVersions};
+use libnvc::host::query::QueryProgram;
+use libnvc::host::{DeviceInfo, DriverConfig, DriverSession, DriverVersions};
 use libnvc::require::{self, Requirement, Target};
 
 use crate::cuda_version::CudaVersion;
@@ -24,19 +24,20 @@ pub(super) struct Local {
 
 /// A query of the driver that runs. Dropping it ends it.
 #[derive(Debug)]
-pub(super) struct LocalQuery(Query);
+pub(super) struct LocalQuery(DriverSession);
 
 impl LocalQuery {
     /// Waits for the answer.
     ///
     /// # Errors
     /// `could not load NVML library`, `nvml: …`.
-    pub(super) fn finish(self) -> Result<Local> {
-        let reply = self.0.finish().map_err(|error| in_our_words(&error))?;
-        Ok(Local {
-            versions: reply.versions,
-            devices: reply.devices,
-        })
+    pub(super) fn finish(mut self) -> Result<Local> {
+        let mut reply = || {
+            let versions = self.0.reported_versions()?;
+            let devices = self.0.devices()?;
+            Ok(Local { versions, devices })
+        };
+        reply().map_err(|error| in_our_words(&error))
     }
 }
 
@@ -46,16 +47,13 @@ impl Local {
     /// # Errors
     /// `process creation failed: …`.
     pub(super) fn start() -> Result<LocalQuery> {
-        let request = QueryRequest {
-            root: "/".into(),
-            user: None,
-            library_search: Vec::new(),
-            wsl_library: None,
+        let config = DriverConfig {
+            program: QueryProgram::ThisProcess,
             deadline: DEADLINE,
+            ..DriverConfig::default()
         };
-        let query = Query::start(&QueryProgram::ThisProcess, &request)
-            .map_err(|error| in_our_words(&error))?;
-        Ok(LocalQuery(query))
+        let session = DriverSession::open(&config).map_err(|error| in_our_words(&error))?;
+        Ok(LocalQuery(session))
     }
 
     /// Returns the GPUs that can be selected.

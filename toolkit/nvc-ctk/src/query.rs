@@ -24,7 +24,7 @@ const BELOW_PREFIX: &str = "libexec/libnvidia-container";
 /// Returns the program, or the error that names the directories where it was sought.
 pub(crate) fn program() -> QueryProgram {
     let own = std::env::current_exe().unwrap_or_default();
-    QueryProgram::Path(QueryProgram::find_if(NAME, &directories(&own), check))
+    QueryProgram::Path(QueryProgram::find(NAME, &directories(&own), check))
 }
 
 /// Refuses a program that is less protected than nvidia-ctk itself, which root may have copied into /tmp.

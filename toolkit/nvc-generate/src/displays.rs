@@ -5,8 +5,9 @@ use std::path::Path;
 
 use libnvc::host::procfs::{self, ModuleGpu};
 use libnvc::host::{CharDrivers, DriverRoot, Gpu, drm, everything};
+use libnvc::plan::Item;
 use libnvc::select::select_devices;
-use libnvc::{Error, ErrorKind, Result, plan};
+use libnvc::{Error, ErrorKind, Result};
 use nvc_cdi::Edits;
 use nvc_policy::image::Devices;
 
@@ -27,7 +28,7 @@ pub fn graphics(options: &Options) -> Result<Edits> {
         Error::new(ErrorKind::NotFound, text)
     })?;
     let found = everything::graphics(&root, &version, &search)?;
-    let intents = plan::graphics(&found, &driver::request());
+    let intents = Item::Graphics(&found).plan(&driver::request());
     Ok(render::edits(&intents, options))
 }
 
@@ -42,7 +43,7 @@ pub fn displays(options: &Options, addresses: &[String]) -> Result<Edits> {
     let mut draft = Draft::default();
     for address in addresses {
         let found = drm::displays(address, &dev_root, &drivers);
-        let intents = plan::displays(&found.nodes, &found.links, &request);
+        let intents = Item::Displays(&found.nodes, &found.links).plan(&request);
         draft.append(&render::draft(&intents, options));
     }
     draft.join_links();

@@ -9,7 +9,7 @@ mod wsl;
 use std::path::Path;
 
 use libnvc::host::DriverInfo;
-use libnvc::plan::{self, What};
+use libnvc::plan::{Item, What};
 use libnvc::request::Request;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_cdi::Edits;
@@ -109,7 +109,7 @@ fn management(options: &Options) -> Result<Content> {
     }
     let version = driver::session(options).and_then(|mut session| {
         session.ready()?;
-        session.driver_version()
+        Ok(session.reported_versions()?.driver)
     });
     let found = driver::files(options, version.ok().as_deref())?;
     let mut all = Draft::from(edits);
@@ -130,7 +130,7 @@ fn for_managers(mut driver: DriverInfo, options: &Options) -> Draft {
     driver
         .files
         .retain(|file| file.path.file_name() != "nvidia-xconfig");
-    let mut intents = plan::of_driver(&driver, &driver::request());
+    let mut intents = Item::Whole(&driver).plan(&driver::request());
     intents.retain(|intent| !matches!(intent.what, What::DriverProc(_) | What::EglProfile(_)));
     let mut draft = render::draft(&intents, options);
     let unmodified = hook_names::DISABLE_NODE_MODIFICATION;

@@ -48,19 +48,12 @@ pub enum QueryProgram {
 }
 
 impl QueryProgram {
-    /// Returns the first of some directories' programs of this name, for a program or a library that has its own.
+    /// Returns the first of some directories' programs of this name that `check` accepts, for a program or a library
+    /// that has its own.
     ///
     /// # Errors
-    /// `process creation failed: <name>: in none of <directories>`.
-    pub fn find(name: &str, directories: &[PathBuf]) -> Result<PathBuf> {
-        Self::find_if(name, directories, |_| Ok(()))
-    }
-
-    /// Does so among those that `check` accepts; its failures say why not.
-    ///
-    /// # Errors
-    /// As [`find`](Self::find), with the failures after `; <path> does not count: `.
-    pub fn find_if(
+    /// `process creation failed: <name>: in none of <directories>`, and after `; <path> does not count: ` why not.
+    pub fn find(
         name: &str,
         directories: &[PathBuf],
         check: impl Fn(&Path) -> Result<()>,

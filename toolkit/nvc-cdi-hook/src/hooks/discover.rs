@@ -8,7 +8,7 @@ use std::path::Path;
 use libnvc::host::everything::{self, FileSearch};
 use libnvc::host::{DriverRoot, procfs};
 use libnvc::options::CudaCompatMode;
-use libnvc::plan::{self, Intent, Link, Mount, Place, What};
+use libnvc::plan::{Intent, Item, Link, Mount, Place, What};
 use libnvc::request::{Capabilities, Placement, Policy, Request};
 use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
 
@@ -51,7 +51,7 @@ pub(super) fn find(given: &GivenOptions) -> Result<DriverFiles> {
         version,
         ..DriverFiles::default()
     };
-    for intent in plan::of_driver(&driver, &request()) {
+    for intent in Item::Whole(&driver).plan(&request()) {
         found.take(intent, top);
     }
     Ok(found)

@@ -160,7 +160,11 @@ mod tests {
         };
         let library = HostPath::new("/usr/lib/libcuda.so.1");
         let place = Place::same(&library);
-        let mount = Intent::mount(library, place, libnvc::host::FileClass::Library);
+        let mount = Intent::required(What::Mount(libnvc::plan::Mount {
+            source: library,
+            place,
+            class: libnvc::host::FileClass::Library,
+        }));
         let with = |line: &str| {
             let found = discover::DriverFiles {
                 intents: vec![link("/found"), mount.clone()],

@@ -69,7 +69,10 @@ impl Driver {
         listed: libnvc::Result<Vec<ListedGpu>>,
     ) -> Self {
         Self {
-            cuda: session.cuda_version().ok(),
+            cuda: session
+                .reported_versions()
+                .ok()
+                .map(|versions| versions.cuda),
             gpus: match listed {
                 Ok(gpus) => Listing::Gpus(gpus),
                 Err(error) => Listing::Failed(error),

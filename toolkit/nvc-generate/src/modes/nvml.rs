@@ -81,7 +81,8 @@ fn plan_answered(
     files: Option<Result<DriverInfo>>,
 ) -> Result<DriverPlan> {
     let info = session::devices(&mut session)?;
-    let version = session.driver_version().ok();
+    let version = session.reported_versions().ok();
+    let version = version.map(|versions| versions.driver);
     let warning = none_of_all(options, &info, &mut request);
     let dev_root = driver::dev_root(options)?;
     let drivers = CharDrivers::discover();

@@ -2,7 +2,7 @@
 
 use libnvc::host::{DriverInfo, everything};
 use libnvc::options::CudaCompatMode;
-use libnvc::plan::{self, Intent, Link, Place, What};
+use libnvc::plan::{Intent, Item, Link, Place, What};
 use libnvc::request::Request;
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
 use nvc_cdi::Edits;
@@ -36,7 +36,7 @@ pub(super) fn find(options: &Options, mut request: Request) -> Result<Content> {
     };
     // The driver store has no version to compare with.
     request.policy.cuda_compat = CudaCompatMode::Disabled;
-    let mut intents = plan::of_driver(&driver, &request);
+    let mut intents = Item::Whole(&driver).plan(&request);
     let program = wsl.store.join("nvidia-smi");
     if driver.files.iter().any(|file| file.path == program) {
         intents.push(Intent::best_effort(What::Link(Link {
