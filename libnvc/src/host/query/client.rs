@@ -15,7 +15,8 @@ use crate::host::DriverVersions;
 use crate::host::device::{self, DeviceInfo};
 use crate::host::listing::{self, ListedGpu};
 
-/// All answers.
+/// All answers, for tests.
+#[cfg(any(test, feature = "testing"))]
 #[derive(Clone, Debug)]
 pub struct QueryReply {
     /// The driver's versions.
@@ -118,6 +119,7 @@ impl Query {
     ///
     /// # Errors
     /// Those of [`versions`](Self::versions) and [`devices`](Self::devices), in this order.
+    #[cfg(any(test, feature = "testing"))]
     pub fn finish(mut self) -> Result<QueryReply> {
         Ok(QueryReply {
             versions: self.versions()?,
