@@ -47,7 +47,7 @@ test-gpu: ## Pack a folder that tests everything on a machine with a GPU, withou
 test-fresh: ## Run `make demo` and `make test` on fresh Debian 12 and 13 roots (root, debootstrap, network; an hour).
 	@scripts/test/fresh.sh
 
-test-engines: ## Run the programs under the engines of Debian trixie and forky (root, debootstrap, network once).
+test-engines: ## Run the programs under the engines of Debian 12, trixie and forky, also under systemd (root, debootstrap, network once).
 	@scripts/test/engines.sh
 
 test-units: ## Run the systemd units with systemd as PID 1: boot, refresh, daemon-reload, socket (root; as test-engines).

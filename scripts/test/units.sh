@@ -22,31 +22,9 @@ mv "$work/driver/srv-new" "$work/image-new-driver"
 mv "$work/image-new-driver" "$work/engines/new-driver"
 
 echo "== Debian ${1:-trixie}, systemd as PID 1"
-play "${1:-trixie}" container=nvc bash /srv/engines/boot.sh > "$work/console" 2>&1 &
-play_pid=$!
-systemd=
-cleanup_machine() {
-  # The machine ends with its first process.
-  [ -z "$systemd" ] || kill -KILL "$systemd" 2> /dev/null || true
-  [ -n "$systemd" ] || kill "$play_pid" 2> /dev/null || true
-  wait "$play_pid" 2> /dev/null || true
-  cleanup
+boot "${1:-trixie}"
+inside NVC_UNITS_SHELL="${NVC_UNITS_SHELL:-}" bash /srv/engines/units.sh || {
+  echo "-- console"
+  tail -n 30 "$work/console"
+  exit 1
 }
-trap cleanup_machine EXIT
-# systemd is the child of unshare.
-for _ in $(seq 300); do
-  for child in $(cat "/proc/$play_pid/task/$play_pid/children" 2> /dev/null); do
-    if [ "$(cat "/proc/$child/comm" 2> /dev/null)" = systemd ]; then systemd=$child; fi
-    for grandchild in $(cat "/proc/$child/task/$child/children" 2> /dev/null); do
-      if [ "$(cat "/proc/$grandchild/comm" 2> /dev/null)" = systemd ]; then systemd=$grandchild; fi
-    done
-  done
-  [ -z "$systemd" ] || break
-  sleep 0.1
-done
-[ -n "$systemd" ] || { tail -n 20 "$work/console"; die "systemd did not start"; }
-status=0
-nsenter -t "$systemd" -a env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-  NVC_UNITS_SHELL="${NVC_UNITS_SHELL:-}" bash /srv/engines/units.sh || status=$?
-[ $status = 0 ] || { echo "-- console"; tail -n 30 "$work/console"; }
-exit $status

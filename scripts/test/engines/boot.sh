@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs the units as the packages do and becomes systemd; for scripts/test/units.sh.
+# Installs the units as the packages do and becomes systemd; for scripts/test/units.sh and engines.sh.
 set -euo pipefail
 
 mkdir -p "/usr/lib/modules/$(uname -r)" /etc/docker
@@ -30,6 +30,8 @@ ln -sf /dev/null /etc/systemd/system/systemd-udev-trigger.service
 ln -sf /dev/null /etc/systemd/system/containerd.service
 ln -sf /dev/null /etc/systemd/system/getty.target
 ln -sf /dev/null /etc/systemd/system/console-getty.service
+# udev makes it for the machine's devices.
+mkdir -p /dev/char
 rm -f /etc/machine-id && : > /etc/machine-id
 : > /etc/fstab
 systemctl --root=/ set-default multi-user.target
@@ -37,7 +39,7 @@ systemctl --root=/ enable docker.service
 systemctl --root=/ disable containerd.service podman.service podman-restart.service || true
 # docker.service asks for containerd's unit; dockerd finds the socket or starts its own.
 mkdir -p /etc/systemd/system/docker.service.d
-printf '[Unit]\nWants=\nAfter=network.target\n[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd -H unix:///run/docker.sock\nLimitNOFILE=\nLimitNPROC=\nLimitCORE=\nOOMScoreAdjust=0\n' \
+printf '[Unit]\nWants=\nAfter=network.target\nStartLimitIntervalSec=0\n[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd -H unix:///run/docker.sock\nLimitNOFILE=\nLimitNPROC=\nLimitCORE=\nOOMScoreAdjust=0\n' \
   > /etc/systemd/system/docker.service.d/plain.conf
 # Without it, and with a /dev that is not a devtmpfs, systemd assumes that udev is absent.
 mkdir -p /run/udev && : > /run/udev/control

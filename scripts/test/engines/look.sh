@@ -42,12 +42,13 @@ ls /proc/driver/nvidia/gpus
 /sbin/ldconfig -p | grep -c libcuda.so.1
 nvidia-smi -L'
 granted='No such device or address'
-expected() { # GPU [mknod]: the text for that GPU alone
-  printf '/dev/nvidia%s: %s\n' "$1" "$granted"
-  printf '/dev/%s: %s\n' nvidiactl "$granted" nvidia-uvm "$granted"
+expected() { # GPU [mknod]: the text for that GPU alone; 1:0 is the first MIG device of GPU 1
+  local number=${1%:*} node
+  for node in "nvidia$number" nvidiactl nvidia-uvm; do echo "/dev/$node: $granted"; done
+  if [ "$1" = 1:0 ]; then printf '/dev/nvidia-caps/nvidia-cap%s: %s\n' 147 "$granted" 148 "$granted"; fi
   if [ "${2:-}" = mknod ]; then
     for minor in 0 1; do
-      if [ $minor = "$1" ]; then echo "own node $minor: $granted"; else echo "own node $minor: Operation not permitted"; fi
+      if [ $minor = "$number" ]; then echo "own node $minor: $granted"; else echo "own node $minor: Operation not permitted"; fi
     done
   fi
   if [ "$1" = 0 ]; then echo 0000:3b:00.0; else echo 0000:af:00.0; fi
@@ -57,6 +58,7 @@ expected() { # GPU [mknod]: the text for that GPU alone
   else
     echo 'GPU 0: NVIDIA H100 PCIe (simulated) (UUID: GPU-9e0b7d54-2c3f-4b18-a6d9-7f1e8c4a5b21)'
   fi
+  if [ "$1" = 1:0 ]; then echo '  MIG 3g.40gb         Device  0: (UUID: MIG-7c5f2b9e-1d84-5a06-9b3c-e2f4a6d81030)'; fi
 }
 sees() { # GPU [mknod] -- COMMAND...: the container of that command sees that GPU alone
   local gpu=$1 way=

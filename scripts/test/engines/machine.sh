@@ -10,18 +10,28 @@ for tool in debootstrap cargo unshare pivot_root; do command -v $tool > /dev/nul
 cache=${NVC_ENGINES_CACHE:-/var/cache/nvc-engines}
 profile=${NVC_PROFILE:-release}
 
-engines=docker.io,docker-cli,containerd,podman,crun,runc,buildah
+engines=docker.io,containerd,podman,crun,runc,buildah
 tools=ca-certificates,iproute2,procps,python3-minimal,systemd-sysv,dbus,udev,uidmap
+# Engines of users, and systemd's own.
+tools=$tools,rootlesskit,dbus-user-session,libpam-systemd,systemd-container
 
 base() { # SUITE: a minimal system with the engines
-  [ ! -e "$cache/$1.complete" ] || return 0
-  rm -rf "${cache:?}/$1"
+  local packages=$engines,$tools
+  case $1 in
+    # debootstrap does not resolve the virtual package that podman depends on.
+    bookworm) packages=$packages,netavark ;;
+    *) packages=$packages,docker-cli ;;
+  esac
+  # A root of other packages is made again.
+  [ "$(cat "$cache/$1.complete" 2> /dev/null)" != "$packages" ] || return 0
+  rm -rf --one-file-system "${cache:?}/$1" "$cache/$1.complete"
   mkdir -p "$cache"
   echo "${0##*/}: making $cache/$1" >&2
   # Debian 12's debootstrap does not know the names of later suites; all are made as sid is.
-  debootstrap --variant=minbase "--include=$engines,$tools" "$1" "$cache/$1" "${NVC_DEBIAN_URI:-http://deb.debian.org/debian}" \
+  debootstrap --variant=minbase "--include=$packages" "$1" "$cache/$1" "${NVC_DEBIAN_URI:-http://deb.debian.org/debian}" \
     /usr/share/debootstrap/scripts/sid > "$cache/$1.log" || die "debootstrap failed: $cache/$1.log"
-  touch "$cache/$1.complete"
+  rm -rf "${cache:?}/$1"/var/cache/apt/archives/*.deb
+  echo "$packages" > "$cache/$1.complete"
 }
 
 # The reference library of CDI, newer than this machine's: its program is compiled in a changed copy of the root, once.
@@ -121,6 +131,9 @@ mount -t tmpfs -o mode=555 tmpfs proc/driver
 mkdir proc/driver/nvidia
 mount --bind srv/sim/proc/driver proc/driver
 mount --bind srv/sim/proc/devices proc/devices
+# A user namespace may mount a procfs only if an existing one is visible whole.
+mkdir srv/proc
+mount -t proc proc srv/proc
 mount -t sysfs sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
 for directory in run tmp dev; do mount -t tmpfs -o mode=755 tmpfs $directory; done
@@ -156,7 +169,7 @@ exec env -i HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bi
 play() { # SUITE COMMAND...: runs the command in a new machine of that suite
   local suite=$1
   shift
-  case $suite in trixie | forky) ;; *) die "unknown suite $suite" ;; esac
+  case $suite in bookworm | trixie | forky) ;; *) die "unknown suite $suite" ;; esac
   base "$suite"
   rm -rf --one-file-system "$work"/{layer,changes,overlay,root,var}
   # A cgroup of its own is the root of what the machine sees.
@@ -164,4 +177,42 @@ play() { # SUITE COMMAND...: runs the command in a new machine of that suite
   bash -c 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"' bash "$cgroup" \
     unshare --mount --pid --net --ipc --uts --cgroup --fork --kill-child --propagation private \
     bash -c "$enter" bash "$cache/$suite" "$work" "$@"
+}
+
+# ---- a machine that systemd runs -------------------------------------------------------------------------------------
+
+systemd= play_pid=
+halt() { # ends the booted machine: it ends with its first process
+  [ -z "$systemd" ] || kill -KILL "$systemd" 2> /dev/null || true
+  [ -n "$systemd" ] || [ -z "$play_pid" ] || kill "$play_pid" 2> /dev/null || true
+  [ -z "$play_pid" ] || wait "$play_pid" 2> /dev/null || true
+  systemd= play_pid=
+  # Cgroups of systemd's units, which the next machine must not find.
+  find "$cgroup" -mindepth 1 -depth -type d -exec rmdir {} + 2> /dev/null || true
+}
+trap 'halt; cleanup' EXIT
+
+boot() { # SUITE: boots a new machine of that suite; $systemd is its PID 1
+  play "$1" container=nvc bash /srv/engines/boot.sh > "$work/console" 2>&1 &
+  play_pid=$!
+  local child grandchild
+  # systemd is the child of unshare.
+  for _ in $(seq 600); do
+    for child in $(cat "/proc/$play_pid/task/$play_pid/children" 2> /dev/null); do
+      if [ "$(cat "/proc/$child/comm" 2> /dev/null)" = systemd ]; then systemd=$child; fi
+      for grandchild in $(cat "/proc/$child/task/$child/children" 2> /dev/null); do
+        if [ "$(cat "/proc/$grandchild/comm" 2> /dev/null)" = systemd ]; then systemd=$grandchild; fi
+      done
+    done
+    [ -z "$systemd" ] || return 0
+    kill -0 "$play_pid" 2> /dev/null || break
+    sleep 0.1
+  done
+  tail -n 20 "$work/console"
+  die "systemd did not start"
+}
+
+inside() { # [NAME=VALUE]... COMMAND...: runs the command in the booted machine
+  nsenter -t "$systemd" -a env -i HOME=/root LANG=C.UTF-8 \
+    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
 }

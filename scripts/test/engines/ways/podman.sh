@@ -1,0 +1,56 @@
+# podman as root with systemd's cgroups, by crun and by runc: hooks.d, the runtime, CDI devices. To be sourced with the
+# name of the engine, podman-crun or podman-runc, in $engine.
+# shellcheck shell=bash disable=SC2154 # engine
+
+has_mknod=mknod
+# The directory of hooks counts whenever a container is started.
+podman() { command podman "--runtime=${runtime:-${engine#podman-}}" --hooks-dir=/etc/nvidia-hooks "$@"; }
+up() {
+  # podman's option needs the directory, also for containers without hooks.
+  mkdir -p /etc/nvidia-hooks
+  # As README says: this runc forgets devices without a link in /dev/char.
+  case $(runc --version | head -1) in *" 1.1.5"*) nvidia-ctk system create-dev-char-symlinks || return ;; esac
+  generate && tar -C /srv/image -cf /tmp/image.tar . && podman import /tmp/image.tar image
+}
+cannot() { # prints why this machine cannot run the engine
+  case $engine,$(crun --version | head -1) in
+    podman-crun,*" 1.8"*) ;;
+    *) return 1 ;;
+  esac
+  # Root's crun 1.8 raises this limit, newer ones do so only if the kernel counts programs by it.
+  ! (ulimit -l unlimited) 2> /dev/null && echo "crun 1.8 needs CAP_SYS_RESOURCE or an unlimited RLIMIT_MEMLOCK"
+}
+start() { # WAY GPU
+  local way
+  rm -f /etc/nvidia-hooks/*
+  runtime=
+  case $1 in
+    hook)
+      cp /srv/pkg/hooks/oci-nvidia-hook.json /etc/nvidia-hooks/
+      way=(-e "NVIDIA_VISIBLE_DEVICES=$2")
+      ;;
+    runtime)
+      runtime=/usr/bin/nvidia-container-runtime
+      way=(-e "NVIDIA_VISIBLE_DEVICES=$2")
+      ;;
+    cdi) way=(--device "nvidia.com/gpu=$2") ;;
+  esac
+  # The machine may lack controllers and CAP_SYS_RESOURCE.
+  podman run -d --name one --network=none --pids-limit=0 --ulimit nofile=20000:20000 --ulimit nproc=4096:4096 \
+    ${has_mknod:+--cap-add=MKNOD} "${way[@]}" image sleep 10000
+}
+in_it() { podman exec one "$@"; }
+identity() { podman inspect -f '{{.Id}}' one; }
+unit() { echo "libpod-$(identity).scope"; }
+remove() { podman rm -f -t 0 one; }
+down() { :; }
+
+event_engine-update() { may_lack_controllers podman update --cpu-shares=512 one; }
+event_runtime-update() {
+  case ${runtime:-${engine#podman-}} in
+    crun) update_by_runtime crun /run/crun "$(identity)" ;;
+    *) update_by_runtime runc "$(runtime_root /run)" "$(identity)" ;;
+  esac
+}
+event_restart() { podman restart -t 0 one; }
+event_stop-start() { podman stop -t 0 one && podman start one; }
