@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export DESTDIR PREFIX LIBDIR LIBEXECDIR
 
-.PHONY: help setup demo build lib header install uninstall deb rpm test test-gpu test-long test-fresh test-engines test-units test-old-kernel test-arm64 fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm test test-gpu test-long test-fresh test-engines test-units test-suites test-old-kernel test-arm64 fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-engines: ## Run the programs under the engines of Debian 12, trixie and for
 
 test-units: ## Run the systemd units with systemd as PID 1: boot, refresh, daemon-reload, socket (root; as test-engines).
 	@scripts/test/units.sh
+
+test-suites: ## Run runc's and crun's own tests through the runtime and compare (root, network once; after make build).
+	@scripts/test/suites.sh
 
 test-old-kernel: ## Run end-to-end tests on a real Linux 5.10 in an emulator (x86_64, root, slow).
 	@scripts/test/old-kernel.sh

@@ -2,7 +2,7 @@
 # Installs the packages that building, testing and the demo need, on Debian and Ubuntu, if some are missing and we are
 # root; otherwise names them. Does nothing if all are installed.
 #
-#   scripts/setup.sh [demo|tests|packages|arm64|old-kernel]   also for all tests, for building and checking packages, ...
+#   scripts/setup.sh [demo|tests|suites|packages|arm64|old-kernel]   also for all tests, for building and checking packages, ...
 set -eu
 
 # program  Debian package  purpose
@@ -39,6 +39,17 @@ tar tar images for engines
 busybox busybox-static the folder of make test-gpu
 strip binutils the folder of make test-gpu
 strace strace scripts/bench/cdi.sh
+END
+  [ "$1" != suites ] || cat <<'END'
+bats bats runc's tests
+jq jq runc's tests
+gawk gawk runc's tests
+runc runc the runtime itself
+crun crun the runtime itself
+xz xz-utils images
+busybox busybox-static images
+debootstrap debootstrap images
+dpkg-source dpkg-dev the tests' sources
 END
   [ "$1" != old-kernel ] || cat <<'END'
 qemu-system-x86_64 qemu-system-x86 the old kernel
