@@ -72,7 +72,7 @@ if [ "${1:-}" != --inside ]; then
     -*) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   scripts/setup.sh suites
-  for program in nvidia-container-runtime nvidia-container-runtime-hook nvidia-container-cli nvidia-cdi-hook nvc-query \
+  for program in nvidia-container-runtime nvidia-container-runtime-hook nvidia-container-cli nvidia-cdi-hook nvidia-ctk nvc-query \
     nvc-simdriver nvc-simruntime; do
     [ -x "$target/$profile/$program" ] || fail "no $target/$profile/$program: build it first (NVC_PROFILE=debug for debug builds)"
   done
@@ -105,8 +105,10 @@ case ${1:-} in runc | crun) suites=$1; shift ;; esac
 chosen=("$@") files=("$@")
 log=${NVC_SUITES_LOG:-/dev/null}
 
-mkdir "$work/bin" "$work/etc" "$work/overlay"
-cp "$target/$profile"/nvidia-container-{runtime,runtime-hook,cli} "$target/$profile"/{nvidia-cdi-hook,nvc-query} "$work/bin"
+mkdir -p "$work/bin" "$work/etc" "$work/overlay" "$work/share/nvidia-container-toolkit"
+cp "$target/$profile"/nvidia-container-{runtime,runtime-hook,cli} "$target/$profile"/{nvidia-cdi-hook,nvidia-ctk,nvc-query} "$work/bin"
+# They recognise each other by it, as when they are installed.
+scripts/build/ids.sh "$work/bin" > "$work/share/nvidia-container-toolkit/build-ids"
 cp "$target/$profile"/nvc-sim{driver,runtime} "$work"
 for runtime in runc crun; do ln -s nvc-simruntime "$work/sim-$runtime"; done
 "$work/nvc-simdriver" build "$work/driver" > "$work/log"
@@ -119,6 +121,7 @@ configure() { # MODE RUNTIME
   cat > /etc/nvidia-container-runtime/config.toml <<END_OF_FILE
 [nvidia-container-cli]
 root = "$work/driver"
+load-kmods = false
 path = "$work/bin/nvidia-container-cli"
 [nvidia-container-runtime]
 mode = "$1"
