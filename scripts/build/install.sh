@@ -128,6 +128,9 @@ for unit in nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify
 done
 put 644 pkg/systemd/90-nvidia-cdi-refresh.preset "${UNITDIR%/*}/system-preset/90-nvidia-cdi-refresh.preset"
 put 644 pkg/udev/99-nvidia-cdi-refresh.rules "$PREFIX/lib/udev/rules.d/99-nvidia-cdi-refresh.rules"
+links=$PREFIX/lib/udev/rules.d/71-nvidia-dev-char.rules
+put 644 pkg/udev/71-nvidia-dev-char.rules "$links"
+[ "$uninstall" ] || sed -i "s|/usr/bin/nvidia-ctk|$BINDIR/nvidia-ctk|" "$DESTDIR$links"
 
 put 755 "$BUILD/nvidia-docker" "$BINDIR/nvidia-docker"
 # Not readable for its own user: the kernel then makes the copy that asks NVML undumpable, so it cannot be traced.

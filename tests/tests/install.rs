@@ -15,6 +15,7 @@ fn main() -> ExitCode {
         nvc_testkit::tests![&[Need::Command("readelf")];
             another_place_than_that_of_the_build_is_refused,
             the_libraries_are_where_they_are_expected,
+            udev_rules_are_installed,
         ]
         .into_iter()
         .chain(nvc_testkit::tests![&[Need::Root];
@@ -43,6 +44,24 @@ fn install(scratch: &Scratch, variables: &[(&str, &str)]) -> Output {
         .envs(variables.iter().copied())
         .output()
         .unwrap()
+}
+
+/// By `make install` and in the RPM package; the Debian one takes all.
+fn udev_rules_are_installed() {
+    let root = repository();
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+    let places = [
+        read("scripts/build/install.sh"),
+        read("pkg/rpm/libnvidia-container.spec"),
+    ];
+    let mut count = 0;
+    for entry in fs::read_dir(root.join("pkg/udev")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let file = format!("udev/rules.d/{name}");
+        assert!(places.iter().all(|text| text.contains(&file)), "{file}");
+        count += 1;
+    }
+    assert_eq!(count, 2);
 }
 
 /// The static library contains the path of its helper.

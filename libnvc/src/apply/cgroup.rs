@@ -12,6 +12,7 @@ use log::{debug, info};
 
 mod message;
 pub(crate) mod program;
+pub(in crate::apply) mod rootless;
 pub(crate) mod systemd;
 pub(crate) mod v1;
 pub(crate) mod v2;

@@ -309,8 +309,16 @@ fn allow(rules: RulesToAdd, skipped: &SkippedIntents, journal: &mut Journal<'_>)
         journal.other(Box::new(|| extended.undo()));
     }
     let directory = rules.directory.as_fd();
-    let undo = cgroup::allow(directory, rules.version, &devices, &rules.name)?;
-    journal.other(Box::new(|| undo.undo()));
+    match cgroup::allow(directory, rules.version, &devices, &rules.name) {
+        Ok(undo) => journal.other(Box::new(|| undo.undo())),
+        Err(error) if rules.are_dispensable && cgroup::rootless::is_for_privilege(&error) => {
+            log::info!(
+                "leaving the device rules alone, because the devices can be opened without: {}",
+                error.message()
+            );
+        }
+        Err(error) => return Err(error),
+    }
     Ok(())
 }
 

@@ -95,10 +95,13 @@ impl Expansion<'_> {
                     number: device.number,
                     at: device.at.clone(),
                 });
-                let allow = device.allow.then_some(Action::AllowDevice(WantedDevice {
-                    number: device.number,
-                    is_vital: is_vital(&device.source),
-                }));
+                let allow = device.allow.then(|| Action::AllowDevice {
+                    device: WantedDevice {
+                        number: device.number,
+                        is_vital: is_vital(&device.source),
+                    },
+                    node: device.source.clone(),
+                });
                 [bind, allow].into_iter().flatten().collect()
             }
             What::Mount(mount) => vec![Action::Bind {

@@ -112,6 +112,8 @@ pub(super) struct RulesToAdd {
     pub(super) devices: Vec<(usize, WantedDevice)>,
     /// systemd's unit that must know them.
     pub(super) unit: Option<Unit>,
+    /// True if the container can open them even if the rules cannot be changed.
+    pub(super) are_dispensable: bool,
 }
 
 /// Skipped best-effort intents, with the reasons.
@@ -174,14 +176,16 @@ impl<'a> Preparation<'a, '_> {
         let mut sources = HostSources::new(self.root);
         let mut before_cache = 0;
         let mut devices = Vec::new();
+        let mut nodes = Vec::new();
         let (late, early): (Vec<_>, Vec<_>) = self.steps.iter().partition(|step| is_late(step));
         for step in early {
             if work.skipped.has(step.intent) {
                 continue;
             }
             match &step.action {
-                Action::AllowDevice(device) => {
+                Action::AllowDevice { device, node } => {
                     devices.push((step.intent, *device));
+                    nodes.push(node);
                     continue;
                 }
                 Action::UpdateLdCache {
@@ -198,7 +202,7 @@ impl<'a> Preparation<'a, '_> {
                 before_cache = work.tasks.len();
             }
         }
-        work.devices = self.rules(devices)?;
+        work.devices = self.rules(devices, &nodes)?;
         (self.last_on_host)();
         for step in late {
             self.add(step, &mut sources, requests, &mut work)?;
@@ -231,7 +235,11 @@ impl<'a> Preparation<'a, '_> {
     }
 
     /// Opens the container's device cgroup, and asks systemd about it, if rules for devices are to be added.
-    fn rules(&self, devices: Vec<(usize, WantedDevice)>) -> Result<Option<RulesToAdd>> {
+    fn rules(
+        &self,
+        devices: Vec<(usize, WantedDevice)>,
+        nodes: &[&HostPath],
+    ) -> Result<Option<RulesToAdd>> {
         let (false, Some(cgroup)) = (devices.is_empty(), self.container.device_cgroup()) else {
             return Ok(None);
         };
@@ -246,6 +254,9 @@ impl<'a> Preparation<'a, '_> {
             name: cgroup.directory.clone(),
             devices,
             unit: unit.flatten(),
+            // Lines of version 1 that are missing do deny a device.
+            are_dispensable: cgroup.version == CgroupVersion::V2
+                && cgroup::rootless::can_open(self.root, nodes),
         }))
     }
 
@@ -310,7 +321,7 @@ impl<'a> Preparation<'a, '_> {
             },
             Action::Seal { at } => Operation::Seal { at },
             Action::SetMode { at, mode } => Operation::SetMode { at, mode: *mode },
-            Action::AllowDevice(_) | Action::UpdateLdCache { .. } => {
+            Action::AllowDevice { .. } | Action::UpdateLdCache { .. } => {
                 unreachable!("collected by the caller")
             }
         })

@@ -64,7 +64,11 @@ pub(super) enum Action {
     /// Change the permissions of a file, if it exists.
     SetMode { at: ContainerPath, mode: u32 },
     /// Let the container's cgroup open a character device for reading and writing.
-    AllowDevice(WantedDevice),
+    AllowDevice {
+        device: WantedDevice,
+        /// Its node on the host.
+        node: HostPath,
+    },
     /// Make the container's dynamic loader find libraries.
     UpdateLdCache {
         /// Searched before all others.

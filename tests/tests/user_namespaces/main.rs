@@ -48,6 +48,7 @@ fn main() -> ExitCode {
     ]);
     tests.extend(nvc_testkit::tests![&[Privileged, UserNamespaces, CgroupV2];
         a_version_2_cgroup_that_may_not_be_changed,
+        a_version_2_cgroup_that_need_not_be_changed,
     ]);
     tests.extend(nvc_testkit::tests![&needs; a_container_of_shifted_users]);
     tests.extend(nvc_testkit::tests![&needs;
@@ -226,8 +227,30 @@ fn in_cgroup(world: &World, cgroup: &DeviceCgroup) -> Output {
 fn a_version_2_cgroup_that_may_not_be_changed() {
     let world = World::new(&Builder::default(), 0);
     let before = Tree::of(&world.root).unwrap();
+    let output = in_filtered_cgroup(&world, &["1:3"]);
+    let (out, err) = text(&output);
+    assert!(out.starts_with("status 1\n"), "{out}{err}");
+    assert!(err.contains("bpf_prog_query"), "{err}");
+    assert!(err.contains("--no-cgroups"), "{err}");
+    let after = Tree::of(&world.root).unwrap();
+    assert_eq!(after.changes_since(&before), [""; 0]);
+}
+
+/// A rootless engine: the rules cannot be changed, but nothing denies the devices.
+fn a_version_2_cgroup_that_need_not_be_changed() {
+    let world = World::new(&Builder::default(), 0);
+    let driver = machine::driver();
+    let devices = driver.fill("1:3 195:255 195:0 UVM:0 UVM:1");
+    let devices: Vec<_> = devices.split(' ').collect();
+    let output = in_filtered_cgroup(&world, &devices);
+    let (out, err) = text(&output);
+    assert!(out.starts_with("status 0\n"), "{out}{err}");
+}
+
+/// Configures a container in a cgroup with a filter that allows these devices.
+fn in_filtered_cgroup(world: &World, devices: &[&str]) -> Output {
     let cgroup = DeviceCgroup::v2().unwrap();
-    let cgroup = cgroup.attach(Attach::Multi, &["1:3"]).unwrap();
+    let cgroup = cgroup.attach(Attach::Multi, devices).unwrap();
     let join = format!("echo $$ > {}/cgroup.procs", cgroup.directory().display());
     let hierarchy = machine::cgroup_hierarchy(2).unwrap();
     let path = cgroup.directory().strip_prefix(hierarchy).unwrap();
@@ -237,11 +260,5 @@ fn a_version_2_cgroup_that_may_not_be_changed() {
          echo 0::/{} > run/cgroup; mount --bind run/cgroup /proc/$$/cgroup",
         path.display()
     );
-    let output = world.configure(Root::Host, &join, &show, "--device=0 --pid=$$", "");
-    let (out, err) = text(&output);
-    assert!(out.starts_with("status 1\n"), "{out}{err}");
-    assert!(err.contains("bpf_prog_query"), "{err}");
-    assert!(err.contains("--no-cgroups"), "{err}");
-    let after = Tree::of(&world.root).unwrap();
-    assert_eq!(after.changes_since(&before), [""; 0]);
+    world.configure(Root::Host, &join, &show, "--device=0 --pid=$$", "")
 }

@@ -1,11 +1,12 @@
 //! Creates `/dev/char/MAJOR:MINOR` links, without which some versions of runc and systemd lose devices.
 
 use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use libnvc::host::DeviceNumber;
 use libnvc::kmods::CharLinks;
-use libnvc::{Error, Result};
+use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
 use nvc_generate::nodes::Nodes;
 
@@ -33,10 +34,14 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     if with_all("create-device-nodes") {
         nodes::control_nodes(Path::new("/"), dry_run)?;
     }
-    let nodes = if all { possible()? } else { existing() };
     let directory = match line.text("dev-char-path") {
         "" => Path::new("/dev/char"),
         directory => Path::new(directory),
+    };
+    let nodes = match all.then(possible).transpose()? {
+        None => existing(),
+        Some(nodes) if nodes.is_empty() => return without_gpus(&existing(), directory),
+        Some(nodes) => nodes,
     };
     let links = (!nodes.is_empty() && !dry_run)
         .then(|| CharLinks::create(directory))
@@ -45,7 +50,9 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     for (path, number) in nodes {
         let link = directory.join(number.to_string());
         info!("Creating link {} => {}", link.display(), path.display());
-        if let Some(Err(errno)) = links.as_ref().map(|links| links.add(number, &path)) {
+        if let Some(Err(errno)) = links.as_ref().map(|links| links.add(number, &path))
+            && !is_linked(directory, number)
+        {
             warn!("{}", Error::file("symlink failed", &link, errno).message());
         }
     }
@@ -73,7 +80,30 @@ fn existing() -> Vec<NumberedNode> {
     numbered.collect()
 }
 
-/// Returns all possible nodes of this machine's GPUs.
+/// Succeeds if all nodes that there are have their links.
+///
+/// # Errors
+/// There are none, or one lacks its link: which nodes are possible is not known without a GPU on PCI.
+fn without_gpus(existing: &[NumberedNode], directory: &Path) -> Result<()> {
+    let has_link = |(_, number): &NumberedNode| is_linked(directory, *number);
+    if !existing.is_empty() && existing.iter().all(has_link) {
+        info!("All NVIDIA device nodes have their links");
+        return Ok(());
+    }
+    let text = "there are no NVIDIA GPUs on PCI, so it is unknown which links are possible";
+    let error = Error::new(ErrorKind::NotFound, text);
+    Err(error.hint("without --create-all, this command links the nodes that there are"))
+}
+
+/// Returns true if a device has its link, however that is written: udev's are relative.
+fn is_linked(directory: &Path, number: DeviceNumber) -> bool {
+    let found = fs::metadata(directory.join(number.to_string()));
+    found.is_ok_and(|facts| {
+        facts.file_type().is_char_device() && DeviceNumber::from_rdev(facts.rdev()) == number
+    })
+}
+
+/// Returns all possible nodes of this machine's GPUs; none if there is no GPU on PCI.
 fn possible() -> Result<Vec<NumberedNode>> {
     let minors = fs::read_to_string("/proc/driver/nvidia-caps/mig-minors").ok();
     // The drivers that must be loaded, even if there is nothing to do for them.
@@ -86,7 +116,6 @@ fn possible() -> Result<Vec<NumberedNode>> {
     }
     let gpus = count_gpus();
     if gpus == 0 {
-        info!("There are no NVIDIA GPUs on PCI");
         return Ok(Vec::new());
     }
     let dev = Path::new("/dev");
@@ -158,7 +187,27 @@ fn count_gpus() -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::capabilities;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn without_gpus_on_pci_only_complete_links_are_a_success() {
+        let directory = std::env::temp_dir().join(format!("nvc-links-{}", std::process::id()));
+        fs::create_dir(&directory).expect("a new directory");
+        // It stands for a node of NVIDIA's.
+        let number = DeviceNumber { major: 1, minor: 3 };
+        let nodes = [(PathBuf::from("/dev/null"), number)];
+        let error = without_gpus(&[], &directory).expect_err("no nodes");
+        assert!(error.message().contains("no NVIDIA GPUs on PCI"));
+        assert!(without_gpus(&nodes, &directory).is_err());
+        symlink("/dev/zero", directory.join("1:3")).expect("a link");
+        assert!(without_gpus(&nodes, &directory).is_err());
+        fs::remove_file(directory.join("1:3")).expect("it is there");
+        symlink("/dev/null", directory.join("1:3")).expect("a link");
+        assert!(without_gpus(&nodes, &directory).is_ok());
+        fs::remove_dir_all(&directory).expect("it is there");
+    }
 
     #[test]
     fn capabilities_follow_one_another() {

@@ -1,0 +1,43 @@
+//! Decides whether a rootless engine's container can do without device rules.
+//!
+//! In a user namespace nobody may load device programs: neither we nor the engine. What filters there are belong to the
+//! host and are above the engine's own cgroup, where the caller is too. So what the caller may open, the container may.
+
+use std::os::fd::AsRawFd;
+
+use nix::errno::Errno;
+use nix::fcntl::AtFlags;
+use nix::unistd::{AccessFlags, faccessat};
+
+use crate::error::Error;
+use crate::host::DriverRoot;
+use crate::inroot;
+use crate::path::HostPath;
+
+/// The host's user namespace: the kernel gives it this number at each start.
+const HOST_NAMESPACE: &str = "user:[4026531837]";
+
+/// Returns true if the caller is in a user namespace and may open all nodes of the host for reading and writing.
+///
+/// No node is opened, which could take seconds: access(2) asks the device filters too.
+pub(in crate::apply) fn can_open(root: &DriverRoot, nodes: &[&HostPath]) -> bool {
+    let namespace = std::fs::read_link("/proc/self/ns/user");
+    if namespace.is_ok_and(|found| found.as_os_str() == HOST_NAMESPACE) {
+        return false;
+    }
+    let Ok(descriptors) = inroot::own_descriptors() else {
+        return false;
+    };
+    nodes.iter().all(|node| {
+        let both = AccessFlags::R_OK | AccessFlags::W_OK;
+        root.resolve(node).is_ok_and(|fd| {
+            let name = fd.as_raw_fd().to_string();
+            faccessat(&descriptors, name.as_str(), both, AtFlags::empty()).is_ok()
+        })
+    })
+}
+
+/// Returns true if rules could not be changed for lack of privilege.
+pub(in crate::apply) fn is_for_privilege(error: &Error) -> bool {
+    matches!(error.errno(), Some(Errno::EPERM | Errno::EACCES))
+}
