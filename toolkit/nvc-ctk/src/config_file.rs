@@ -278,7 +278,7 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<()>
         table.remove(last);
         return Ok(());
     }
-    let mut new = match (key.kind, value) {
+    let new = match (key.kind, value) {
         (Kind::Bool, None) => Value::from(true),
         (Kind::Bool, Some(word)) => {
             Value::from(boolean(word).ok_or_else(|| refused("not a boolean"))?)
@@ -289,10 +289,7 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<()>
         (Kind::List, Some(text)) if separator.is_empty() => Value::from_iter([text]),
         (Kind::List, Some(text)) => Value::from_iter(text.split(separator)),
     };
-    if let Some(Item::Value(old)) = table.get(last) {
-        *new.decor_mut() = old.decor().clone();
-    }
-    table.insert(last, Item::Value(new));
+    toml_values::set(table, last, new);
     Ok(())
 }
 
@@ -348,6 +345,7 @@ fn header(line: &str) -> Option<String> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::any_text::{Known, Writer, numbers, toml_values, without};
 
     fn changed(text: &str, settings: &[&str]) -> Result<String> {
         let settings: Vec<String> = settings.iter().map(|&setting| setting.into()).collect();
@@ -384,22 +382,37 @@ mod tests {
         assert_eq!(changed(&new, &[]).unwrap(), new, "twice is once");
     }
 
-    /// Ways to write tables and what looks like them.
-    const WRITTEN: [&str; 14] = [
-        "nvidia-container-cli.root = \"/\"\n",
-        "nvidia-container-cli.root = \"/\" # why\r\nnvidia-ctk.path = 'x'\r\n",
-        "nvidia-container-runtime.modes.cdi.default-kind = \"a.b/c\"\n",
-        "nvidia-container-cli = { root = \"/\" }\nnvidia-container-runtime = {}\n",
-        "nvidia-container-runtime = { modes.cdi = { default-kind = \"a.b/c\" } }\n",
-        "[nvidia-container-runtime]\nmodes.cdi.default-kind = \"a.b/c\"\n",
-        "[nvidia-container-runtime.modes.cdi]\ndefault-kind = \"a.b/c\"\n",
-        "[[extra]]\na = 1\n#root = \"/x\"\n[[extra]]\na = 2\n",
-        "x = \"\"\"\n[nvidia-container-cli]\n#root = 1\n\"\"\"\n",
-        "x = '''\n[nvidia-container-cli]\n#no-cgroups = false\n'''\n[nvidia-container-cli]\n",
-        "[\"nvidia-container-cli\"]\nroot = \"/\"\n[other]\na = [1, { b = 2 }]\n",
-        "# mine\r\n[nvidia-container-cli]\r\n#root = \"/x\"\r\nx = 1.5\r\n",
-        "features.a.b = 1979-05-27\nfeatures.c = [ # why\n 1,\n]\n",
-        "",
+    const TEXTS: &[&str] = &[
+        "\"/\"",
+        "'x'",
+        "\"\"\"\n[nvidia-ctk]\n#root = 1\"\"\"",
+        "\"# no = 'comment' \"",
+    ];
+    const BOOLEANS: &[&str] = &["true", "false"];
+    const LISTS: &[&str] = &["[]", "[\"/a\", '/b',]", "[ # why\n \"/c\"\n]"];
+
+    /// Settings that a file may have, with values of their types.
+    const KNOWN: [Known<'_>; 9] = [
+        (&["disable-require"], BOOLEANS),
+        (&["nvidia-container-cli", "root"], TEXTS),
+        (&["nvidia-container-cli", "no-cgroups"], BOOLEANS),
+        (&["nvidia-container-cli", "environment"], LISTS),
+        (&["nvidia-container-runtime", "debug"], TEXTS),
+        (
+            &["nvidia-container-runtime", "modes", "cdi", "spec-dirs"],
+            LISTS,
+        ),
+        (
+            &[
+                "nvidia-container-runtime",
+                "modes",
+                "csv",
+                "mount-spec-path",
+            ],
+            TEXTS,
+        ),
+        (&["nvidia-ctk", "path"], TEXTS),
+        (&["features", "disable-imex-channel-creation"], BOOLEANS),
     ];
 
     const SETTINGS: [&str; 8] = [
@@ -414,34 +427,42 @@ mod tests {
     ];
 
     proptest::proptest! {
-        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(400))]
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(300))]
 
-        /// Whatever is written can be read, has the setting, and every other value.
+        /// Whatever is written can be read, has the settings, and every other value.
         #[test]
         fn edits_keep_all_other_values(
-            parts in proptest::sample::subsequence(&WRITTEN[..], 0..=4),
+            numbers in numbers(),
             settings in proptest::sample::subsequence(&SETTINGS[..], 1..=4),
         ) {
-            let text = parts.concat();
-            let before = parse(&text);
-            proptest::prop_assume!(before.is_ok() && nvc_policy::config::parse(&text).is_ok());
-            let new = changed(&text, &settings).unwrap_or_else(|error| panic!("{error}: {text}"));
+            let text = Writer::new(&numbers, &KNOWN).toml();
+            let mut before = toml_values(&text);
+            let is_readable = nvc_policy::config::parse(&text).is_ok();
+            let new = match changed(&text, &settings) {
+                Ok(new) => new,
+                // Unreadable files stay as they are.
+                Err(error) => {
+                    proptest::prop_assert!(!is_readable, "{error}: {text}");
+                    return Ok(());
+                }
+            };
             let read = nvc_policy::config::parse(&new);
             proptest::prop_assert!(read.is_ok(), "{}\n{}", text, new);
-            let keys: Vec<_> = settings.iter().map(|setting| key_of(setting)).collect();
-            let checked = toml_values::check(&before.unwrap(), &new, &keys);
-            proptest::prop_assert!(checked.is_ok(), "{}\n{}", text, new);
-            let document = parse(&new).unwrap();
-            for keys in keys {
-                let mut item = Some(document.as_item());
-                for key in keys {
-                    item = item.and_then(|item| item.as_table_like()?.get(key));
-                }
-                proptest::prop_assert!(item.is_some(), "{}", new);
+            let mut after = toml_values(&new);
+            for setting in &settings {
+                let key = key_of(setting);
+                let is_set = after.keys().any(|path| path.starts_with(&key.iter().map(ToString::to_string).collect::<Vec<_>>()));
+                proptest::prop_assert!(is_set, "{}: {}", setting, new);
+                before = without(before, &key);
+                after = without(after, &key);
             }
+            proptest::prop_assert_eq!(before, after, "{}\n{}", text, new);
+            // Comments stay, except those of settings.
+            let comments = |text: &str| text.matches("# mine").count();
+            proptest::prop_assert_eq!(comments(&text), comments(&new), "{}\n=====\n{}", text, new);
             // Again changes nothing.
             let again = changed(&new, &settings);
-            proptest::prop_assert!(again.is_ok_and(|again| again == new));
+            proptest::prop_assert!(again.is_ok_and(|again| again == new), "{}\n{}", text, new);
         }
     }
 

@@ -34,4 +34,7 @@ pub(crate) struct Runtime {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod any_tests;
+#[cfg(test)]
 mod tests;

@@ -19,6 +19,10 @@ mod config_file;
 mod engine;
 mod toml_values;
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod any_text;
+
 // messages
 mod logging;
 

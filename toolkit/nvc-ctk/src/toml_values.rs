@@ -97,6 +97,19 @@ fn value(one: &Value) -> Plain {
     }
 }
 
+/// Sets a key to a value. A known key keeps the comments around it, which [`TableLike::insert`] would drop.
+pub(crate) fn set(table: &mut dyn TableLike, key: &str, mut new: Value) {
+    match table.get_mut(key) {
+        Some(item) => {
+            if let Item::Value(old) = item {
+                *new.decor_mut() = old.decor().clone();
+            }
+            *item = Item::Value(new);
+        }
+        None => drop(table.insert(key, Item::Value(new))),
+    }
+}
+
 /// Inserts an item. In a table that dotted keys or braces write, a table is one in braces: a header would not be valid.
 pub(crate) fn insert(table: &mut dyn TableLike, key: &str, item: Item) {
     let item = if table.is_dotted() {

@@ -101,7 +101,8 @@ pub(crate) fn restore(
     name: &str,
     drop_in: Option<&Path>,
 ) -> Result<Option<String>> {
-    let mut document = tables::parse(path, text)?;
+    let original = tables::parse(path, text)?;
+    let mut document = original.clone();
     let old = before.map(|text| tables::parse(path, text)).transpose()?;
     let old_item = |keys: &[&str]| {
         old.as_ref()
@@ -129,7 +130,24 @@ pub(crate) fn restore(
     // A version alone is equivalent to no file.
     let only_version =
         root.iter().all(|(key, _)| key == "version") && old_item(&["version"]).is_none();
-    Ok((!only_version).then(|| document.to_string()))
+    let changed = changed_keys(version, name);
+    (!only_version)
+        .then(|| tables::checked(path, &original, &document, &changed))
+        .transpose()
+}
+
+/// Returns the keys that [`add`] may set.
+fn changed_keys(version: i64, name: &str) -> Vec<Vec<&str>> {
+    let plugin = plugin_of(version);
+    let section = ["plugins", plugin, "containerd"];
+    vec![
+        vec!["version"],
+        vec!["imports"],
+        [&section[..], &["default_runtime_name"]].concat(),
+        [&section[..], &["runtimes", name]].concat(),
+        cdi_key(version).to_vec(),
+        vec!["plugins", plugin, "enable_cdi"],
+    ]
 }
 
 /// Returns the version of a configuration: 2 if it is empty, 1 if it has no version.
@@ -212,16 +230,10 @@ fn edited(
     if drops_default {
         keep_default(path, document.as_table_mut(), version)?;
     }
-    let section = ["plugins", plugin_of(version), "containerd"];
-    let in_section = |keys: &[&'static str]| [&section[..], keys].concat();
-    let mut changed = vec![
-        vec!["version"],
-        in_section(&["default_runtime_name"]),
-        [&section[..], &["runtimes", &runtime.name]].concat(),
-        cdi_key(version).to_vec(),
-    ];
+    let mut changed = changed_keys(version, &runtime.name);
     if drops_default {
-        changed.push(in_section(&["runtimes", BUILT_IN]));
+        let section = ["plugins", plugin_of(version), "containerd"];
+        changed.push([&section[..], &["runtimes", BUILT_IN]].concat());
     }
     tables::checked(path, &original, &document, &changed)
 }
@@ -368,7 +380,7 @@ fn put_back(path: &Path, root: &mut Table, keys: &[&str], before: Option<Item>) 
     };
     match before {
         Some(item) => {
-            tables::table(path, root, above)?.insert(key, item);
+            toml_values::insert(tables::table(path, root, above)?, key, item);
         }
         None => tables::remove(root, keys),
     }

@@ -56,10 +56,7 @@ pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Change> {
     let entry = tables::table(path, runtimes, &[&runtime.name])?;
     tables::set(entry, "runtime_path", runtime.path.as_str());
     tables::set(entry, "runtime_type", "oci");
-    let changed = [
-        vec!["crio", "runtime", "default_runtime"],
-        [&RUNTIMES[..], &[&runtime.name]].concat(),
-    ];
+    let changed = changed_keys(&runtime.name);
     let after = tables::checked(path, &original, &document, &changed)?;
     Ok(Change {
         path: path.into(),
@@ -91,7 +88,8 @@ pub(crate) fn restore(
     before: Option<&str>,
     name: &str,
 ) -> Result<Option<String>> {
-    let mut document = tables::parse(path, text)?;
+    let original = tables::parse(path, text)?;
+    let mut document = original.clone();
     let old = before.map(|text| tables::parse(path, text)).transpose()?;
     let old_item = |keys: &[&str]| {
         old.as_ref()
@@ -106,12 +104,23 @@ pub(crate) fn restore(
     for keys in keys {
         match (old_item(&keys), keys.split_last()) {
             (Some(item), Some((key, above))) => {
-                tables::table(path, root, above)?.insert(key, item);
+                toml_values::insert(tables::table(path, root, above)?, key, item);
             }
             _ => tables::remove(root, &keys),
         }
     }
-    Ok((!root.is_empty()).then(|| document.to_string()))
+    let changed = changed_keys(name);
+    (!document.is_empty())
+        .then(|| tables::checked(path, &original, &document, &changed))
+        .transpose()
+}
+
+/// Returns the keys that [`add`] may set.
+fn changed_keys(name: &str) -> [Vec<&str>; 2] {
+    [
+        vec!["crio", "runtime", "default_runtime"],
+        [&RUNTIMES[..], &[name]].concat(),
+    ]
 }
 
 fn options_of_default(root: &Item, own: &str) -> Item {

@@ -1,10 +1,11 @@
 //! Edits dockerd's `daemon.json` as text.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use jsonc_parser::json;
+use jsonc_parser::{JsonValue, ParseOptions, parse_to_value};
 use libnvc::{Error, ErrorKind, Result};
 
 use super::Runtime;
@@ -40,10 +41,11 @@ pub(crate) fn add(path: &Path, text: Option<&str>, runtime: &Runtime) -> Result<
             set(&features, "cdi", json!(true));
         }
     }
+    let after = checked(path, text.unwrap_or(NEW), &document, &runtime.name)?;
     Ok(Change {
         path: path.into(),
         before: text.map(Into::into),
-        after: Some(document.to_string()),
+        after: Some(after),
     })
 }
 
@@ -76,7 +78,58 @@ pub(crate) fn restore(
     }
     // An empty object is equivalent to no file.
     let is_empty = root.properties().is_empty();
-    Ok((!is_empty).then(|| document.to_string()))
+    (!is_empty)
+        .then(|| checked(path, text, &document, name))
+        .transpose()
+}
+
+/// Returns an edited document as text, after a check that dockerd can read it, and that no value differs that does not
+/// belong to the runtime `name`.
+fn checked(path: &Path, before: &str, document: &CstRootNode, name: &str) -> Result<String> {
+    let after = document.to_string();
+    parse(path, &after)?;
+    let changed = [
+        vec!["runtimes", name],
+        vec!["default-runtime"],
+        vec!["features", "cdi"],
+    ];
+    if others(before, &changed) == others(&after, &changed) {
+        return Ok(after);
+    }
+    let text = format!(
+        "{}: the file cannot be edited: another value would change",
+        path.display()
+    );
+    Err(Error::new(ErrorKind::Malformed, text).hint("edit it by hand"))
+}
+
+/// Returns the values that are not below one of the `changed` key paths, without empty objects.
+fn others<'t>(text: &'t str, changed: &[Vec<&str>]) -> BTreeMap<Vec<String>, JsonValue<'t>> {
+    let mut found = BTreeMap::new();
+    let value = parse_to_value(text, &ParseOptions::default());
+    if let Ok(Some(value)) = value {
+        flatten(value, Vec::new(), &mut found);
+    }
+    let is_below = |path: &[String], above: &[&str]| {
+        path.len() >= above.len() && path.iter().zip(above).all(|(one, other)| one == other)
+    };
+    found.retain(|path, _| !changed.iter().any(|above| is_below(path, above)));
+    found
+}
+
+fn flatten<'t>(
+    value: JsonValue<'t>,
+    path: Vec<String>,
+    found: &mut BTreeMap<Vec<String>, JsonValue<'t>>,
+) {
+    match value {
+        JsonValue::Object(object) => {
+            for (key, value) in object {
+                flatten(value, [&path[..], &[key.to_string()]].concat(), found);
+            }
+        }
+        value => drop(found.insert(path, value)),
+    }
 }
 
 /// Returns the program of a registered runtime.
@@ -194,4 +247,36 @@ fn parse(path: &Path, text: &str) -> Result<CstRootNode> {
         ..ParseOptions::default()
     };
     CstRootNode::parse(text, &options).map_err(|error| malformed(error.to_string()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edit_that_loses_or_breaks_something_is_refused() {
+        let path = Path::new("d");
+        let of = |text: &str| CstRootNode::parse(text, &ParseOptions::default()).unwrap();
+        let before = "{\"a\": [1], \"b\": {\"c\": 2.50}, \"features\": {\"x\": 1}}";
+        let checked = |after: &str| checked(path, before, &of(after), "nvidia");
+        for same in [
+            before.to_owned(),
+            before.replace("\"x\": 1", "\"x\": 1, \"cdi\": true"),
+            before.replace('}', " }"),
+            before.replace("\"a\"", "\"runtimes\": {\"nvidia\": {}}, \"a\""),
+        ] {
+            assert_eq!(checked(&same).unwrap(), same);
+        }
+        for other in [
+            before.replace("2.50", "2.5"),
+            before.replace("[1]", "[1, 2]"),
+            before.replace("\"x\": 1", ""),
+            before.replace("\"a\"", "\"runtimes\": {\"kata\": 1}, \"a\""),
+            before.replace("\"a\"", "\"a\": [1], \"a\""),
+            before.replace("[1]", "[1,]"),
+        ] {
+            assert!(checked(&other).is_err(), "{other}");
+        }
+    }
 }

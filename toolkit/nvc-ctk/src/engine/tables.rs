@@ -123,12 +123,9 @@ pub(super) fn clean(item: &Item) -> Item {
 
 /// Sets a key to a string unless it already has that value.
 pub(super) fn set(table: &mut dyn TableLike, key: &str, value: impl Into<Value>) {
-    let mut value = value.into();
-    if let Some(Item::Value(old)) = table.get(key) {
-        if old.to_string().trim() == value.to_string().trim() {
-            return;
-        }
-        *value.decor_mut() = old.decor().clone();
+    let value = value.into();
+    let old = table.get(key).and_then(Item::as_value);
+    if old.is_none_or(|old| old.to_string().trim() != value.to_string().trim()) {
+        toml_values::set(table, key, value);
     }
-    table.insert(key, Item::Value(value));
 }

@@ -1,0 +1,205 @@
+//! Tests edits of any valid file of an engine: it can be read afterwards, has the runtime and every other value, and
+//! undoing it restores every byte.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::{Change, Runtime, containerd, crio, docker, tables, undo};
+use crate::any_text::{Known, Values, Writer, json_values, numbers, toml_values, without};
+
+const PATH: &str = "/e/file";
+const KINDS: &[&str] = &["\"\"", "'io.containerd.runc.v2'"];
+const NAMES: &[&str] = &["\"runc\"", "'nvidia'", "\"crun\"", "\"\"\"kata\"\"\""];
+const PROGRAMS: &[&str] = &["\"/usr/bin/runc\"", "'x'"];
+const BOOLEANS: &[&str] = &["true", "false"];
+const CRI: &str = "io.containerd.grpc.v1.cri";
+
+const CONTAINERD: [Known<'_>; 8] = [
+    (&["version"], &["2"]),
+    (&["imports"], &["[]", "['/x/*.toml', # why\n]"]),
+    (&["plugins", CRI, "enable_cdi"], BOOLEANS),
+    (
+        &["plugins", CRI, "containerd", "default_runtime_name"],
+        NAMES,
+    ),
+    (
+        &[
+            "plugins",
+            CRI,
+            "containerd",
+            "runtimes",
+            "runc",
+            "runtime_type",
+        ],
+        KINDS,
+    ),
+    (
+        &[
+            "plugins",
+            CRI,
+            "containerd",
+            "runtimes",
+            "runc",
+            "options",
+            "BinaryName",
+        ],
+        PROGRAMS,
+    ),
+    (
+        &[
+            "plugins",
+            CRI,
+            "containerd",
+            "runtimes",
+            "nvidia",
+            "runtime_type",
+        ],
+        KINDS,
+    ),
+    (
+        &[
+            "plugins",
+            CRI,
+            "containerd",
+            "runtimes",
+            "nvidia",
+            "options",
+            "BinaryName",
+        ],
+        PROGRAMS,
+    ),
+];
+
+const CRIO: [Known<'_>; 4] = [
+    (&["crio", "runtime", "default_runtime"], NAMES),
+    (
+        &["crio", "runtime", "runtimes", "crun", "runtime_path"],
+        PROGRAMS,
+    ),
+    (
+        &["crio", "runtime", "runtimes", "nvidia", "runtime_path"],
+        PROGRAMS,
+    ),
+    (
+        &["crio", "runtime", "runtimes", "nvidia", "runtime_type"],
+        &["'oci'"],
+    ),
+];
+
+const DOCKER: [Known<'_>; 5] = [
+    (&["default-runtime"], &["\"runc\"", "\"nvidia\""]),
+    (&["features", "cdi"], BOOLEANS),
+    (&["features", "buildkit"], BOOLEANS),
+    (&["runtimes", "nvidia", "path"], &["\"/old\""]),
+    (&["runtimes", "kata", "path"], &["\"/x\""]),
+];
+
+fn runtime(is_all: bool) -> Runtime {
+    Runtime {
+        name: "nvidia".into(),
+        path: "/usr/bin/nvidia-container-runtime".into(),
+        set_as_default: is_all,
+        enable_cdi: is_all,
+    }
+}
+
+/// Checks an edit of a text, and that it is undone, with a record to the byte.
+fn check(
+    text: &str,
+    change: &Change,
+    restore: &undo::Restore<'_>,
+    others: &dyn Fn(&str) -> Values,
+    add: &dyn Fn(&str) -> Change,
+) {
+    let after = change.after.clone().unwrap();
+    assert_eq!(others(text), others(&after), "{text}\n=====\n{after}");
+    assert_eq!(add(&after).after.as_ref(), Some(&after), "twice is once");
+    let is_ours = |text: &str, bare: Option<&str>| {
+        add(bare.unwrap_or_default()).after.as_deref() == Some(text)
+    };
+    let record = undo::record_for(change, None, restore, &is_ours).unwrap();
+    let undone = undo::undo(Path::new(PATH), Some(&after), record.as_ref(), restore).unwrap();
+    assert_eq!(undone.after.as_deref(), Some(text), "from {after}");
+    // As if the user had changed the file since.
+    if let Some(rest) = restore(&after, Some(text)).unwrap() {
+        assert_eq!(others(text), others(&rest), "{text}\n=====\n{rest}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn containerd_keeps_all_other_values(numbers in numbers(), is_all: bool, has_drop_in: bool) {
+        let text = format!("{}", Writer::new(&numbers, &CONTAINERD).toml());
+        let (path, drop_in) = (Path::new(PATH), has_drop_in.then_some(Path::new("/e/conf.d/99.toml")));
+        let runtime = runtime(is_all);
+        let add = |text: &str| {
+            let files = containerd::Files { path, text: Some(text), drop_in, drop_in_text: None, dumped: None, drops_default: false };
+            containerd::add(files, &runtime)
+        };
+        // Without a version, the file is one of version 1.
+        let document = tables::parse(path, &text).unwrap();
+        let is_2 = document.contains_key("version") || document.is_empty();
+        let plugin = if is_2 { CRI } else { "cri" };
+        let changed = [
+            vec!["version"], vec!["imports"], vec!["plugins", plugin, "enable_cdi"],
+            vec!["plugins", plugin, "containerd", "enable_cdi"],
+            vec!["plugins", plugin, "containerd", "default_runtime_name"],
+            vec!["plugins", plugin, "containerd", "runtimes", "nvidia"],
+        ];
+        let others = |text: &str| changed.iter().fold(toml_values(text), |values, path| without(values, path));
+        let Ok(changes) = add(&text) else {
+            // A name that must be a table is none.
+            return Ok(());
+        };
+        for change in &changes {
+            let after = change.after.as_deref().unwrap();
+            let document = tables::parse(path, after);
+            prop_assert!(document.is_ok(), "{}\n=====\n{}", text, after);
+        }
+        let restore = |text: &str, old: Option<&str>| containerd::restore(path, text, old, "nvidia", drop_in);
+        let main = changes.last().unwrap();
+        check(&text, main, &restore, &others, &|text| add(text).unwrap().pop().unwrap());
+        let registered = changes[0].after.as_deref().unwrap();
+        prop_assert!(containerd::has(path, registered, "nvidia").unwrap());
+    }
+
+    #[test]
+    fn crio_keeps_all_other_values(numbers in numbers(), is_all: bool) {
+        let text = Writer::new(&numbers, &CRIO).toml();
+        let path = Path::new(PATH);
+        let runtime = runtime(is_all);
+        let add = |text: &str| {
+            let files = crio::Files { path, text: Some(text), drop_in: None, drop_in_text: None, dumped: None };
+            crio::add(files, &runtime)
+        };
+        let changed = [vec!["crio", "runtime", "default_runtime"], vec!["crio", "runtime", "runtimes", "nvidia"]];
+        let others = |text: &str| changed.iter().fold(toml_values(text), |values, path| without(values, path));
+        let Ok(change) = add(&text) else {
+            return Ok(());
+        };
+        let restore = |text: &str, old: Option<&str>| crio::restore(path, text, old, "nvidia");
+        check(&text, &change, &restore, &others, &|text| add(text).unwrap());
+        prop_assert!(crio::has(path, change.after.as_deref().unwrap(), "nvidia").unwrap());
+    }
+
+    #[test]
+    fn docker_keeps_all_other_values(numbers in numbers(), is_all: bool) {
+        let text = Writer::new(&numbers, &DOCKER).json();
+        let path = Path::new(PATH);
+        let runtime = runtime(is_all);
+        let changed = [vec!["default-runtime"], vec!["features", "cdi"], vec!["runtimes", "nvidia"]];
+        let others = |text: &str| changed.iter().fold(json_values(text), |values, path| without(values, path));
+        let Ok(change) = docker::add(path, Some(&text), &runtime) else {
+            return Ok(());
+        };
+        let restore = |text: &str, old: Option<&str>| docker::restore(path, text, old, "nvidia");
+        let add = |text: &str| docker::add(path, (!text.is_empty()).then_some(text), &runtime).unwrap();
+        check(&text, &change, &restore, &others, &add);
+        let path = ["runtimes", "nvidia", "path"].map(String::from).to_vec();
+        let values = json_values(change.after.as_deref().unwrap());
+        prop_assert_eq!(values.get(&path).map(String::as_str), Some("\"/usr/bin/nvidia-container-runtime\""));
+    }
+}
