@@ -297,6 +297,65 @@ fn text_that_is_no_json_is_left_to_the_real_runtime_unless_it_mentions_gpus() {
     }
 }
 
+/// crun takes the first value of a key that is there twice, others the last or both.
+#[test]
+fn a_key_that_is_there_twice_is_refused_if_the_file_mentions_gpus() {
+    let wants = r#"{"env": ["NVIDIA_VISIBLE_DEVICES=all"]}"#;
+    for mode in ["legacy", "jit-cdi"] {
+        let world = World::new(mode);
+        for (first, second) in [(wants, "{}"), ("{}", wants)] {
+            world.write(format!(
+                r#"{{"ociVersion": "1.0.2", "process": {first}, "process": {second}}}"#
+            ));
+            let said = world.is_refused();
+            assert!(
+                said.contains("process") && said.contains("is there twice"),
+                "{said}"
+            );
+            let said = world.is_refused_by_hook();
+            assert!(said.contains("is there twice"), "{said}");
+        }
+        let text = r#"{"process": {}, "process": {}}"#;
+        world.write(text);
+        world.is_executed();
+        assert_eq!(world.read(), text.as_bytes());
+    }
+}
+
+/// Hooks are told the paths in JSON.
+#[test]
+fn a_path_that_is_not_utf_8_is_refused_for_a_gpu_container() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    for runtime in ["runc", "crun"] {
+        let world = World::with("legacy", runtime);
+        let bundle = world.directory.path().join(OsStr::from_bytes(b"b\xff"));
+        fs::create_dir(&bundle).expect("a bundle");
+        let file = bundle.join("config.json");
+        fs::write(&file, spec(&["NVIDIA_VISIBLE_DEVICES=0"]).to_string()).expect("a config.json");
+        for (option, path) in [("--bundle", &bundle), ("--config", &file)] {
+            if (option, runtime) == ("--config", "runc") {
+                continue;
+            }
+            let mut command = world.runtime();
+            let output = command
+                .arg("create")
+                .arg(option)
+                .arg(path)
+                .arg("c")
+                .output();
+            let output = output.expect("cargo build -p nvc-runtime comes first");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.contains("the path is not UTF-8"), "{said}");
+        }
+        // Nothing is to be told about another container.
+        fs::write(&file, spec(&["A=1"]).to_string()).expect("a config.json");
+        let output = world.create_at(&bundle);
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
 #[test]
 fn a_file_that_is_too_large_is_refused() {
     let world = World::new("legacy");
@@ -484,19 +543,27 @@ fn the_runtimes_log_is_not_given_a_directory() {
 #[test]
 fn mounts_with_bad_names_are_refused() {
     for mode in ["auto", "legacy", "cdi", "jit-cdi", "csv"] {
-        for name in ["cdi/gpu0", "cdi/nvidia.com/gpu/x/y"] {
+        for (name, expected) in [
+            ("cdi/gpu0", "invalid mount request for CDI device cdi/gpu0"),
+            (
+                "cdi/nvidia.com/gpu/x/y",
+                "invalid mount request for CDI device cdi/nvidia.com/gpu/x/y",
+            ),
+            // Two GPUs for a program that splits lists, an unknown one for others.
+            ("0,1", "invalid mount request 0,1: "),
+            ("imex/0,1", "invalid mount request imex/0,1: "),
+        ] {
             let world = World::new(mode);
             world.set_at_top("accept-nvidia-visible-devices-as-volume-mounts = true");
             let mut value = spec(&["NVIDIA_VISIBLE_DEVICES=all"]);
             let place = format!("/var/run/nvidia-container-devices/{name}");
             value["mounts"] = json!([{"source": "/dev/null", "destination": place}]);
             world.write(value.to_string());
-            let expected = format!("invalid mount request for CDI device {name}");
             let text = world.is_refused();
-            assert!(text.contains(&expected), "{mode}: {text}");
+            assert!(text.contains(expected), "{mode}: {text}");
             assert_eq!(world.value(), value, "{mode}");
             let text = world.is_refused_by_hook();
-            assert!(text.contains(&expected), "{mode}: {text}");
+            assert!(text.contains(expected), "{mode}: {text}");
         }
     }
 }

@@ -73,12 +73,44 @@ fn update() -> String {
 pub(super) fn many_directories() {
     let image = Image::new();
     let first = image.root.join(CONFIGURATION).join("00-compat-0.conf");
-    // More than the hook may hold in memory, and a second's work for ldconfig, which reads all of it.
+    // More than the hook may hold in memory.
     fs::write(&first, "/a\n".repeat(500)).unwrap();
     for n in 1..20_000 {
         fs::hard_link(&first, first.with_file_name(format!("00-compat-{n}.conf"))).unwrap();
     }
     image.succeeds(&update());
+}
+
+/// The image's ldconfig does not read them, and ours does not begin to.
+pub(super) fn much_that_is_not_included() {
+    let image = Image::new();
+    let lines = "/a\n".repeat(1 << 20);
+    let mut file = File::create(image.root.join(CONFIGURATION).join("x.conf")).unwrap();
+    for _ in 0..40 {
+        file.write_all(lines.as_bytes()).unwrap();
+    }
+    image.succeeds(&update());
+    let main = fs::read_to_string(image.root.join("etc/ld.so.conf")).unwrap();
+    assert_eq!(main, "");
+}
+
+/// A hole of any size is one line, which ldconfig would hold in memory.
+pub(super) fn a_sparse_configuration() {
+    let image = Image::new();
+    for name in ["etc/ld.so.conf", "etc/ld.so.conf.d/x.conf"] {
+        fs::write(
+            image.root.join("etc/ld.so.conf"),
+            "include ld.so.conf.d/*.conf\n",
+        )
+        .unwrap();
+        let path = image.root.join(name);
+        File::create(&path).unwrap().set_len(8 << 40).unwrap();
+        let outcome = image.run(&update());
+        let said = format!("ldconfig would block: /{name}: it has more than 1048576 bytes");
+        assert_eq!(outcome.status, Some(1), "{outcome:#?}");
+        assert!(outcome.stderr.contains(&said), "{outcome:#?}");
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 /// The headers of a large library are read, not the library.

@@ -279,6 +279,20 @@ pub(super) fn volumes_get_no_configuration() {
     assert_eq!(image.drop_ins(), []);
 }
 
+/// A bind mount of ld.so.conf alone, which cannot be replaced, is no reason for a warning at each start.
+pub(super) fn a_mounted_configuration_stays() {
+    let image = Image::new(Layout::Debian);
+    library(&image.path("opt/driver"), "libcuda.so.1").unwrap();
+    fs::write(image.path("etc/ld.so.conf"), "/usr/local/lib\n").unwrap();
+    fs::write(image.path("etc/other.conf"), "/usr/local/lib\n").unwrap();
+    image.update_after(
+        &["/opt/driver"],
+        "mount --bind etc/other.conf etc/ld.so.conf",
+    );
+    assert_eq!(image.drop_ins(), []);
+    assert_eq!(image.found("libcuda.so.1"), ["/opt/driver/libcuda.so.1"]);
+}
+
 /// If the cache cannot be written, the configuration is as before.
 pub(super) fn a_failure_undoes_the_configuration() {
     for conf in [None, Some("/usr/local/lib\n")] {

@@ -21,6 +21,11 @@ const TESTS: &[(&str, fn())] = &[
     ("races", hostile::races),
     ("failing_calls", faults::failing_calls),
     ("many_directories", bounded::many_directories),
+    (
+        "much_that_is_not_included",
+        bounded::much_that_is_not_included,
+    ),
+    ("a_sparse_configuration", bounded::a_sparse_configuration),
     ("a_large_library", bounded::a_large_library),
     (
         "files_of_the_kernel_are_not_read",
@@ -50,6 +55,10 @@ const TESTS: &[(&str, fn())] = &[
     (
         "volumes_get_no_configuration",
         folders::volumes_get_no_configuration,
+    ),
+    (
+        "a_mounted_configuration_stays",
+        folders::a_mounted_configuration_stays,
     ),
     (
         "compatibility_libraries_have_notes",

@@ -125,7 +125,7 @@ fn specification(file: &str, text: io::Result<Vec<u8>>) -> Result<Facts> {
         let cause = cause::text(&error);
         malformed(format!("could not open OCI spec: open {file}: {cause}"))
     })?;
-    let value = lenient::first_value(&text);
+    let value = lenient::first_unique_value(&text);
     drop(text);
     let value = value.map_err(|error| error.context("could not decode OCI spec"))?;
     let facts = container::facts(&value).map_err(|error| match error {

@@ -2,15 +2,30 @@
 //! ignored, and bytes that are not UTF-8 become replacement characters.
 
 use libnvc::{Error, ErrorKind, Result};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+
+use crate::unique::Unique;
 
 /// Parses the first JSON value of a text.
 ///
 /// # Errors
 /// The parser's message, with line and column.
 pub fn first_value(bytes: &[u8]) -> Result<Value> {
+    first(bytes)
+}
+
+/// Does so, but refuses a key that is there twice: not every program reads the same of its values.
+///
+/// # Errors
+/// As [`first_value`].
+pub fn first_unique_value(bytes: &[u8]) -> Result<Value> {
+    first(bytes).map(|Unique(value)| value)
+}
+
+fn first<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let text = String::from_utf8_lossy(bytes);
-    let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+    let mut values = serde_json::Deserializer::from_str(&text).into_iter::<T>();
     match values.next() {
         Some(Ok(value)) => Ok(value),
         Some(Err(error)) => Err(malformed(error.to_string())),
@@ -96,4 +111,36 @@ pub fn mismatch(name: &str, expected: &str) -> Error {
 /// Describes a text that is not what it should be.
 pub fn malformed(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Malformed, text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_those_of_serde_json() {
+        for text in [
+            "null",
+            "[1, -2, 18446744073709551615, 1e400, 1.50, 123456789012345678901234]",
+            r#"{"b": {"x": [{}, "\u00e9"]}, "a": true} {"#,
+        ] {
+            let expected = serde_json::Deserializer::from_str(text).into_iter().next();
+            let expected: Option<Value> = expected.and_then(std::result::Result::ok);
+            assert_eq!(first_unique_value(text.as_bytes()).ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_an_error() {
+        for text in [
+            r#"{"a": 1, "a": 1}"#,
+            r#"{"x": [{"b": {}, "c": 1, "b": {}}]}"#,
+            r#"{"a": 1, "\u0061": 1}"#,
+        ] {
+            let error = first_unique_value(text.as_bytes()).unwrap_err().message();
+            assert!(error.contains("is there twice"), "{text}: {error}");
+        }
+        assert!(first_unique_value(br#"{"a": {"b": 1}, "b": {"a": 1}, "A": 1}"#).is_ok());
+    }
 }

@@ -239,6 +239,8 @@ pub enum Error {
     },
     /// A mount names a CDI device in a form that does not exist.
     MountName(String),
+    /// A mount names several devices.
+    MountList(String),
     /// An annotation has a name of no CDI device, and others have some.
     NoCdiName {
         /// The annotation.
@@ -317,6 +319,11 @@ impl fmt::Display for Error {
             Self::MountName(name) => write!(
                 out,
                 "invalid mount request for CDI device {name}: {} need names of the form cdi/VENDOR/CLASS/DEVICE",
+                Origin::Mounts
+            ),
+            Self::MountList(name) => write!(
+                out,
+                "invalid mount request {name}: each of the {} names one device",
                 Origin::Mounts
             ),
             Self::NoCdiName { key, value } => write!(

@@ -118,6 +118,7 @@ fn grant(
     match &choice {
         Some(choice) => {
             mount_namespace::check(spec.value())?;
+            place.check()?;
             let request = GpuRequest {
                 choice,
                 container: &container,
@@ -183,7 +184,7 @@ fn policy(config: &Config) -> Result<Policy> {
 }
 
 fn understand(text: &[u8]) -> Result<(serde_json::Value, container::Facts)> {
-    let value = lenient::first_value(text)?;
+    let value = lenient::first_unique_value(text)?;
     let facts = container::facts(&value).map_err(refused)?;
     Ok((value, facts))
 }

@@ -82,7 +82,6 @@ fn hand_over(entry: &mut Value, resolved: &ResolvedDevices, told: Option<&Place>
     if let Some(Place { bundle, file }) = told {
         for (option, path) in [(BUNDLE, bundle), (SPECIFICATION, file)] {
             let path = std::path::absolute(path).ok();
-            // JSON has no others.
             if let Some(path) = path.as_deref().and_then(Path::to_str) {
                 words.push(json!(format!("{option}{path}")));
             }

@@ -2,9 +2,10 @@
 //!
 //! The driver's files would be mounted on the host, and stay there when the container ends.
 
-use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::{fs, io};
 
+use nvc_hostfile::cause;
 use serde_json::Value;
 
 use crate::error::{Result, refused};
@@ -12,9 +13,22 @@ use crate::error::{Result, refused};
 /// Checks the namespaces in config.json.
 ///
 /// # Errors
-/// None of them is a mount namespace, or it is the one of this process.
+/// None of them is a mount namespace, or it is the one of this process, or that cannot be known.
 pub(crate) fn check(spec: &Value) -> Result<()> {
-    if has_own(spec) {
+    let namespaces = spec["linux"]["namespaces"].as_array();
+    let mut all = namespaces.into_iter().flatten();
+    let mount = all.find(|namespace| namespace["type"] == "mount");
+    let is_own = match mount.map(|namespace| namespace["path"].as_str()) {
+        None => false,
+        Some(None | Some("")) => true,
+        Some(Some(path)) => !is_this_one(path).map_err(|error| {
+            let cause = cause::text(&error);
+            refused(format!(
+                "the container's mount namespace: stat {path}: {cause}"
+            ))
+        })?,
+    };
+    if is_own {
         return Ok(());
     }
     let error = refused(
@@ -23,19 +37,9 @@ pub(crate) fn check(spec: &Value) -> Result<()> {
     Err(error.hint("add {\"type\": \"mount\"} to linux.namespaces in config.json"))
 }
 
-fn has_own(spec: &Value) -> bool {
-    let namespaces = spec["linux"]["namespaces"].as_array();
-    let mut all = namespaces.into_iter().flatten();
-    let mount = all.find(|namespace| namespace["type"] == "mount");
-    mount.is_some_and(|namespace| match namespace["path"].as_str() {
-        None | Some("") => true,
-        Some(path) => !is_this_one(path),
-    })
-}
-
-fn is_this_one(path: &str) -> bool {
+fn is_this_one(path: &str) -> io::Result<bool> {
     let id = |path: &str| fs::metadata(path).map(|file| (file.dev(), file.ino()));
-    matches!((id(path), id("/proc/self/ns/mnt")), (Ok(one), Ok(other)) if one == other)
+    Ok(id(path)? == id("/proc/self/ns/mnt")?)
 }
 
 #[cfg(test)]
@@ -52,7 +56,6 @@ mod tests {
             with(json!([{"type": "mount", "path": ""}])),
             // Of another container: whoever created it decides.
             with(json!([{"type": "mount", "path": "/proc/self/ns/pid"}])),
-            with(json!([{"type": "mount", "path": "/no/such/namespace"}])),
         ] {
             assert!(check(&spec).is_ok(), "{spec}");
         }
@@ -61,6 +64,8 @@ mod tests {
             json!({"linux": 7}),
             with(json!([{"type": "pid"}, {"type": "user"}])),
             with(json!([{"type": "mount", "path": "/proc/self/ns/mnt"}])),
+            // Nobody knows which one it will be.
+            with(json!([{"type": "mount", "path": "/no/such/namespace"}])),
         ] {
             assert!(check(&spec).is_err(), "{spec}");
         }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use nvc_oci::paths;
 
 use crate::arguments::{Bundle, Line};
+use crate::error::{Result, refused};
 use crate::{crun, crun_line};
 
 /// The places of a container's files.
@@ -23,14 +24,30 @@ impl Place {
             let (bundle, file) = crun_line::specification(&line.arguments);
             return Some(Self { bundle, file });
         }
-        let directory = match &line.bundle {
-            Bundle::Here => ".".into(),
-            Bundle::At(directory) => directory.to_string_lossy(),
+        let bundle = match &line.bundle {
+            Bundle::Here => PathBuf::from("."),
+            Bundle::At(directory) => PathBuf::from(directory),
             Bundle::Missing => return None,
         };
-        Some(Self {
-            file: paths::clean(&format!("{directory}/config.json")).into(),
-            bundle: directory.into_owned().into(),
-        })
+        let file = match bundle.to_str() {
+            Some(directory) => paths::clean(&format!("{directory}/config.json")).into(),
+            None => bundle.join("config.json"),
+        };
+        Some(Self { bundle, file })
+    }
+
+    /// Checks that hooks can be told the paths: JSON has no other text than UTF-8.
+    ///
+    /// # Errors
+    /// One of them is not UTF-8.
+    pub(crate) fn check(&self) -> Result<()> {
+        for path in [&self.bundle, &self.file] {
+            let absolute = std::path::absolute(path);
+            if absolute.is_ok_and(|path| path.to_str().is_none()) {
+                let text = format!("{}: the path is not UTF-8", path.display());
+                return Err(refused(text).hint("rename the container's bundle"));
+            }
+        }
+        Ok(())
     }
 }

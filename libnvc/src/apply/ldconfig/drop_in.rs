@@ -15,6 +15,7 @@ use crate::apply::replace::NewFile;
 use crate::error::{Error, Result};
 use crate::inroot::Image;
 use crate::ldcache::conf;
+use crate::ldcache::configured::Configuration;
 use crate::ldcache::search_path::SearchPath;
 use crate::path::ContainerPath;
 use crate::read_file;
@@ -52,6 +53,14 @@ impl Lines {
             includes: !is_included && (has_compat || !content.is_empty()),
             content,
         }
+    }
+
+    /// Returns true if ld.so.conf must include the directory and its files are too large: ldconfig, which does not read
+    /// them today, would then fail.
+    pub(super) fn would_include_too_much(&self, image: Image<'_>) -> bool {
+        self.includes
+            && Configuration::read_included(image, Path::new(DIRECTORY))
+                .map_or(true, |included| included.too_large)
     }
 
     /// Writes the file, and makes ld.so.conf include it. Returns false if nothing has changed: there is nothing to

@@ -52,15 +52,26 @@ impl Folders {
         };
         let mark = journal.mark();
         let directories = found.first.iter().map(ContainerPath::as_path);
-        let lines = drop_in::Lines::new(directories, !compat.is_empty(), path);
+        let mut lines = drop_in::Lines::new(directories, !compat.is_empty(), path);
+        let image = Image {
+            root: &tree.root,
+            descriptors: descriptors.as_fd(),
+        };
+        if lines.would_include_too_much(image) {
+            log::info!(
+                "leaving the configuration alone: what ld.so.conf would include is too large"
+            );
+            lines = drop_in::Lines::default();
+        }
         match lines.write(tree, descriptors, journal) {
             Ok(true) => Self::find(folders, layout, tree, descriptors),
             Ok(false) => found,
             Err(error) => {
                 warnings.extend(journal.undo_to(mark));
                 tree.forget();
-                let is_forbidden =
-                    error.kind() == ErrorKind::Volume || error.errno() == Some(Errno::EROFS);
+                // A bind mount of ld.so.conf alone cannot be replaced.
+                let is_forbidden = error.kind() == ErrorKind::Volume
+                    || matches!(error.errno(), Some(Errno::EROFS | Errno::EBUSY));
                 if is_forbidden {
                     log::info!("leaving the configuration alone: {}", error.message());
                 } else {

@@ -19,8 +19,13 @@ pub struct Mount {
 /// Returns the GPUs that mounts name.
 ///
 /// # Errors
-/// The name of a CDI device has the wrong form. Left out, it would leave the decision to the image's environment.
+/// The name of a CDI device has the wrong form, or a name is a list. Left out, it would leave the decision to the image's
+/// environment.
 pub(super) fn devices(mounts: &[Mount]) -> Result<Vec<String>, Error> {
+    // A mount names one device. Not every program would split a list.
+    if let Some(list) = names(mounts).find(|name| name.contains(',')) {
+        return Err(Error::MountList(list));
+    }
     let names: Vec<String> = names(mounts)
         .filter(|name| !name.starts_with("imex/"))
         .map(|name| match name.strip_prefix("cdi/") {
