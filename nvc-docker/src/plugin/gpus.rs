@@ -15,6 +15,7 @@ use tokio::task::spawn_blocking;
 
 use crate::cuda_version::CudaVersion;
 use crate::device_id::Candidate;
+use crate::log_line::log_text;
 
 /// Maximum age of an answer under load.
 const SECOND: Duration = Duration::from_secs(1);
@@ -24,6 +25,9 @@ const BURST: f64 = 6.0;
 const STATUS_DEADLINE: Duration = Duration::from_secs(4);
 /// Time limit for connecting to all GPUs.
 const FACTS_DEADLINE: Duration = Duration::from_secs(60);
+
+/// What the answers lack without CUDA.
+const UNKNOWN: &str = "the cores, memory and peers of GPUs stay unknown";
 
 /// Current versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,17 +97,7 @@ impl Gpus {
         let facts = self.ask_facts().await?;
         facts.driver.clone()?;
         facts.cuda.clone()?;
-        let mut problems = Vec::new();
-        for gpu in &facts.gpus {
-            match gpu {
-                Err(message) => problems.push(message.to_string()),
-                Ok(gpu) => problems.extend(
-                    gpu.problems
-                        .iter()
-                        .map(|text| format!("{}: {text}", gpu.uuid)),
-                ),
-            }
-        }
+        let problems = problems(&facts);
         let is_bad = |gpu: &Result<GpuFacts, DriverMessage>| {
             gpu.as_ref().map_or(true, |gpu| !gpu.problems.is_empty())
         };
@@ -141,6 +135,9 @@ impl Gpus {
             Some(deep) => Arc::clone(&deep.gpus),
             None => {
                 let facts = self.ask_facts().await?;
+                for problem in problems(&facts) {
+                    log_text(&format!("Warning: {problem}"));
+                }
                 self.remember(facts)
             }
         };
@@ -229,6 +226,30 @@ pub fn candidates(gpus: &[GpuFacts]) -> Vec<Candidate> {
             minor: gpu.minor,
         })
         .collect()
+}
+
+/// Returns what is wrong with the driver and its GPUs.
+fn problems(facts: &Facts) -> Vec<String> {
+    let mut problems = Vec::new();
+    for gpu in &facts.gpus {
+        match gpu {
+            Err(message) => problems.push(message.to_string()),
+            Ok(gpu) => {
+                let own = gpu.problems.iter();
+                problems.extend(own.map(|text| format!("{}: {text}", gpu.uuid)));
+            }
+        }
+    }
+    let mut gpus = facts.gpus.iter().flatten();
+    if let Err(message) = &facts.cuda {
+        problems.push(format!("{message}: {UNKNOWN}"));
+    } else if gpus.any(|gpu| gpu.problems.is_empty() && gpu.multiprocessors.is_none()) {
+        // cuInit finds no device, though NVML does.
+        problems.push(format!(
+            "cuda: it finds no GPU (is /dev/nvidia-uvm missing, or CUDA_VISIBLE_DEVICES set?): {UNKNOWN}"
+        ));
+    }
+    problems
 }
 
 fn versions(facts: &Facts) -> Versions {
@@ -334,6 +355,35 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+
+    #[test]
+    fn gpus_without_facts_from_cuda_have_a_reason() {
+        let gpu = |multiprocessors| {
+            let mut gpu = GpuFacts::default();
+            gpu.uuid = "GPU-1".into();
+            gpu.multiprocessors = multiprocessors;
+            gpu
+        };
+        let problems = |cuda: Result<i32, DriverMessage>, gpu: GpuFacts| {
+            let driver = Ok("570.1".to_owned());
+            let gpus = vec![Ok(gpu)];
+            super::problems(&Facts { driver, cuda, gpus }).join("; ")
+        };
+        assert_eq!(problems(Ok(12080), gpu(Some(8))), "");
+        // cuInit finds no device.
+        let said = problems(Ok(12080), gpu(None));
+        assert!(
+            said.starts_with("cuda: it finds no GPU ") && said.ends_with(UNKNOWN),
+            "{said}"
+        );
+        let failed = DriverMessage("cuda: unknown error".into());
+        let said = problems(Err(failed), gpu(None));
+        assert_eq!(said, format!("cuda: unknown error: {UNKNOWN}"));
+        // The GPU itself has a reason.
+        let mut lost = gpu(None);
+        lost.problems.push("cuda: invalid device".into());
+        assert_eq!(problems(Ok(12080), lost), "GPU-1: cuda: invalid device");
+    }
 
     #[tokio::test]
     async fn a_burst_asks_no_more_than_it_may() {
