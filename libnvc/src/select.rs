@@ -130,7 +130,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Selects the devices of these names, e.g. `0`, `GPU-…` and `1:0`. On a machine without GPUs every name is accepted.
+/// Selects the devices of these names, e.g. `0`, `GPU-…` and `1:0`. On a machine without GPUs, `all` is nothing.
 ///
 /// # Errors
 /// `<name>: unknown device`, NVML's error for a GPU that is lost, and, of the kind [`ErrorKind::InvalidArgument`], a
@@ -141,7 +141,8 @@ pub fn select_devices<'a, S: AsRef<str>>(
     names: &[S],
 ) -> Result<Selection<'a>> {
     let mut selection = Selection::default();
-    if gpus.is_empty() && lost.is_empty() {
+    let is_all = |name: &S| name.as_ref().eq_ignore_ascii_case("all");
+    if gpus.is_empty() && lost.is_empty() && names.iter().all(is_all) {
         return Ok(selection);
     }
     for item in names.iter().map(AsRef::as_ref) {
@@ -624,9 +625,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_at_without_gpus() {
-        let selection = select_devices(&[], &[], &["99", "nonsense", "all"]).unwrap();
-        assert!(selection.gpus.is_empty() && selection.migs.is_empty() && !selection.all);
+    fn without_gpus_only_all_is_nothing() {
+        for names in [&["all"][..], &["ALL", "all"], &[]] {
+            let selection = select_devices(&[], &[], names).unwrap();
+            assert!(selection.gpus.is_empty() && selection.migs.is_empty() && !selection.all);
+        }
+        for name in ["0", "GPU-1", "0:0"] {
+            let error = select_devices(&[], &[], &[name]).unwrap_err();
+            assert_eq!(error.message(), format!("{name}: unknown device"));
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod handover;
 mod hostile;
 mod isolation;
 mod jetsons;
+mod ldconfig;
 mod machines;
 mod nvml_user;
 mod platforms;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
             nvml_user::TESTS,
             alternatives::TESTS,
             control_nodes::TESTS,
+            ldconfig::TESTS,
         ];
         for (name, run) in all.into_iter().flatten() {
             tests.push(test(format!("{runtime}_{name}"), &needs, move || {

@@ -369,7 +369,7 @@ fn of_json(value: &serde_json::Value, path: &[String], found: &mut Values) {
     match value {
         serde_json::Value::Object(members) => {
             for (key, value) in members {
-                of_json(value, &[path, &[key.clone()]].concat(), found);
+                of_json(value, &[path, std::slice::from_ref(key)].concat(), found);
             }
         }
         value => drop(found.insert(path.to_vec(), value.to_string())),

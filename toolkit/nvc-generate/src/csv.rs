@@ -13,6 +13,7 @@ pub mod files;
 pub mod list;
 pub mod listing;
 pub mod requirements;
+mod usual_links;
 
 pub use choice::{Choice, ChosenGpu, RequestedGpus, choose};
 pub use driver::Driver;
@@ -21,7 +22,10 @@ pub use list::{Entry, Kind};
 
 use libnvc::Result;
 
-use crate::draft::Draft;
+use nvc_program::hook_names;
+
+use crate::draft::{Draft, DraftHook, repeated};
+use usual_links::usual_links;
 
 /// What the lists give for chosen GPUs.
 #[derive(Debug)]
@@ -41,8 +45,8 @@ impl Found {
         for (_, draft) in &self.devices {
             all.append(draft);
         }
-        all.join_links();
         all.append(&self.common);
+        all.join_links();
         // Two GPUs share the nodes of the SoC.
         once(&mut all.edits.device_nodes, |node| node.path.clone());
         all
@@ -61,7 +65,12 @@ pub fn find(tree: &Tree, entries: &[Entry], choice: &Choice, driver: &Driver) ->
         warnings.extend(more);
         devices.push((chosen.clone(), draft));
     }
-    let (common, more) = tree.common(entries);
+    let (mut common, more) = tree.common(entries);
+    let links = usual_links(&common.edits.mounts);
+    if !links.is_empty() {
+        let hook = DraftHook::new(hook_names::CREATE_SYMLINKS, repeated("--link", links));
+        common.hooks.insert(0, hook);
+    }
     warnings.extend(more);
     once(&mut warnings, String::clone);
     Ok(Found {

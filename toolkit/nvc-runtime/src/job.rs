@@ -1,10 +1,13 @@
 //! Defines the work for one container, and what its modes share.
 
+use std::path::Path;
+
 use nvc_cdi::Edits;
 use nvc_generate::nodes::Nodes;
 use nvc_generate::{Files, Flags, Naming, Options, gated};
 use nvc_oci::spec::Spec;
 use nvc_policy::config::Config;
+use nvc_policy::config::ldconfig::{self, Ldconfig};
 use nvc_policy::image::{Container, DeviceChoice, Devices, Policy, features};
 use nvc_program::messages::Level;
 
@@ -113,8 +116,18 @@ pub(crate) fn options(mode: nvc_generate::Mode, config: &Config) -> Options {
         data_dirs: variable("XDG_DATA_DIRS"),
         ..Options::new(mode, program)
     };
+    options.ldconfig = ldconfig(config);
     options.hooks.disabled = runtime.jit_disable_hooks.iter().cloned().collect();
     options
+}
+
+/// Returns the host's ldconfig if the configuration chooses one.
+pub(crate) fn ldconfig(config: &Config) -> Option<String> {
+    let exists = |path: &str| Path::new(path).exists();
+    match ldconfig::for_library(config, exists) {
+        Ldconfig::Program(path) => path.strip_prefix('@').map(str::to_owned),
+        Ldconfig::Auto => None,
+    }
 }
 
 /// Returns a key's value if it is one of `words`.

@@ -132,7 +132,7 @@ proptest! {
 
     #[test]
     fn containerd_keeps_all_other_values(numbers in numbers(), is_all: bool, has_drop_in: bool) {
-        let text = format!("{}", Writer::new(&numbers, &CONTAINERD).toml());
+        let text = Writer::new(&numbers, &CONTAINERD).toml();
         let (path, drop_in) = (Path::new(PATH), has_drop_in.then_some(Path::new("/e/conf.d/99.toml")));
         let runtime = runtime(is_all);
         let add = |text: &str| {

@@ -253,6 +253,7 @@ mod tests {
             .unwrap();
         }
         Tree {
+            ldconfig: None,
             root: dir.into(),
             nodes: Nodes {
                 root: dir.into(),

@@ -25,6 +25,8 @@ pub struct Tree {
     pub nodes: Nodes,
     /// Arguments of enable-cuda-compat; empty for no such hook.
     pub compat: Vec<String>,
+    /// The host's ldconfig, if one is chosen.
+    pub ldconfig: Option<String>,
 }
 
 /// A Jetson has it if its display driver, or that of another GPU, is loaded.
@@ -68,7 +70,9 @@ impl Tree {
             draft.add_hook(hook_names::ENABLE_CUDA_COMPAT, self.compat.clone());
         }
         if !folders.is_empty() {
-            draft.add_hook(hook_names::UPDATE_LDCACHE, repeated("--folder", folders));
+            let ldconfig = repeated("--ldconfig-path", self.ldconfig.clone());
+            let folders = repeated("--folder", folders);
+            draft.add_hook(hook_names::UPDATE_LDCACHE, [ldconfig, folders].concat());
         }
         if Path::new(DRIVER_PROC).is_dir() {
             draft.add_hook(hook_names::DISABLE_NODE_MODIFICATION, []);
@@ -275,6 +279,7 @@ mod tests {
         symlink("/usr/lib/tegra/liba.so.1.2", at("usr/lib/tegra/liba.so.1")).unwrap();
         symlink("loop", at("usr/lib/tegra/loop")).unwrap();
         Tree {
+            ldconfig: None,
             root: dir.into(),
             nodes: Nodes::new("/".into(), true),
             compat: vec!["--host-cuda-version=12.6".into()],
@@ -328,6 +333,14 @@ mod tests {
             ["/usr/lib/tegra/loop leads nowhere", "/missing is missing"]
         );
         assert!(draft.edits.device_nodes.is_empty());
+        let chosen = Tree {
+            ldconfig: Some("/opt/ldconfig".into()),
+            ..tree.clone()
+        };
+        let (draft, _) = chosen.common(&entries);
+        let update = words(&draft.hooks[2]).join(" ");
+        let expected = "update-ldcache --ldconfig-path /opt/ldconfig --folder /usr/lib/tegra";
+        assert_eq!(update, expected);
         let (edits, warnings) = tree.listed_nodes(&entries, &|_, _| true);
         assert_eq!((edits.device_nodes.len(), warnings.len()), (1, 0));
         let (edits, _) = tree.listed_nodes(&entries, &|path, _| path != "/dev/null");

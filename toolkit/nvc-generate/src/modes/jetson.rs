@@ -3,17 +3,15 @@
 use std::io::ErrorKind as ErrorKindOfIo;
 use std::path::{Path, PathBuf};
 
-use libnvc::host::catalogue;
 use libnvc::request::Request;
-use libnvc::{Error, ErrorKind, HostPath, Result};
+use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
-use nvc_cdi::Mount;
 use nvc_program::hook_names;
 
 use crate::content::Content;
 use crate::csv::{self, ChosenGpu, Driver, RequestedGpus, list};
 use crate::devices::empty_device;
-use crate::draft::{Draft, DraftDevice, DraftHook, repeated};
+use crate::draft::{Draft, DraftDevice};
 use crate::driver::nodes;
 use crate::{Naming, Options, VOID};
 
@@ -52,6 +50,7 @@ pub(super) fn with_driver(
     }
     let tree = csv::Tree {
         root: options.driver_root.clone(),
+        ldconfig: options.ldconfig.clone(),
         nodes: nodes(options),
         compat: if wants_compat {
             driver.compat(&options.csv_compat_root)
@@ -84,22 +83,10 @@ pub(super) fn with_driver(
     })
 }
 
-/// Returns the edits for every container, with the links that libraries usually have. The document says itself what
-/// other programs must not touch.
+/// Returns the edits for every container. The document says itself what other programs must not touch.
 fn common(mut common: Draft, options: &Options) -> Draft {
     common.edits.env.retain(|variable| variable != VOID);
-    let links = usual_links(&common.edits.mounts);
-    if !links.is_empty() {
-        let hook = DraftHook::new(hook_names::CREATE_SYMLINKS, repeated("--link", links));
-        common.hooks.insert(0, hook);
-    }
     common.hooks.retain(|hook| is_enabled(hook.name, options));
-    for hook in &mut common.hooks {
-        if hook.name == hook_names::UPDATE_LDCACHE {
-            let ldconfig = repeated("--ldconfig-path", options.ldconfig.clone());
-            hook.arguments.splice(0..0, ldconfig);
-        }
-    }
     common
 }
 
@@ -159,24 +146,6 @@ fn named(chosen: &ChosenGpu, mut draft: Draft, options: &Options) -> Vec<DraftDe
     let names = options.naming.iter().filter_map(name);
     let device = |name| DraftDevice::new(name, draft.clone());
     names.map(device).collect()
-}
-
-/// Returns links that programs expect beside mounted libraries.
-fn usual_links(mounts: &[Mount]) -> Vec<String> {
-    let links = |mount: &Mount| {
-        let path = HostPath::new(&mount.container_path);
-        let library = catalogue::library_of(path.file_name())?;
-        let name = path.file_name().to_str()?;
-        // Skips development links.
-        name.strip_prefix(library.name)?.strip_prefix('.')?;
-        let directory = path.parent();
-        let links = library.file(path.clone()).links;
-        let links = links
-            .into_iter()
-            .map(move |link| format!("{}::{}", link.target.display(), directory.join(link.name)));
-        Some(links.collect::<Vec<_>>())
-    };
-    mounts.iter().filter_map(links).flatten().collect()
 }
 
 /// Returns true if a link matches a pattern: `**/X` compares the file name, any other pattern the whole path, of which
@@ -271,18 +240,5 @@ mod tests {
             assert_eq!(links, expected, "{ignored:?}");
             assert_eq!(mounts.len(), 2, "{ignored:?}");
         }
-    }
-
-    #[test]
-    fn the_given_ldconfig_is_used() {
-        let mut draft = Draft::default();
-        draft.add_hook(hook_names::UPDATE_LDCACHE, repeated("--folder", ["/l"]));
-        let options = Options {
-            ldconfig: Some("/x".into()),
-            ..options(false)
-        };
-        let hooks = common(draft, &options).hooks;
-        let words = ["--ldconfig-path", "/x", "--folder", "/l"];
-        assert_eq!(hooks[0].arguments, words);
     }
 }

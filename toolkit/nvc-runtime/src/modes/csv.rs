@@ -12,7 +12,7 @@ use nvc_policy::image;
 
 use crate::error::{Result, refused};
 use crate::hook_program;
-use crate::job::{GpuRequest, Job, SINGLE_CSV_DEVICE, nodes};
+use crate::job::{GpuRequest, Job, SINGLE_CSV_DEVICE, ldconfig, nodes};
 use crate::spec_edits;
 
 /// The start of an error about devices.
@@ -121,6 +121,7 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
     let has_compat = !choice.devices.is_empty() && !config.features.disable_cuda_compat_lib_hook;
     let tree = Tree {
         root: nodes.root.clone(),
+        ldconfig: ldconfig(config),
         nodes,
         compat: if has_compat {
             driver.compat(&config.runtime.csv_compat_container_root)

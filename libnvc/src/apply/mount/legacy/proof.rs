@@ -106,6 +106,9 @@ mod tests {
     use super::*;
     use crate::inroot;
 
+    /// How often an id is tried: any process of the machine may take the one that becomes free.
+    const MAX_ATTEMPTS: usize = 1000;
+
     /// An earlier mount vanishes at that moment, and the new one gets its id.
     #[test]
     #[ignore = "needs root"]
@@ -120,44 +123,55 @@ mod tests {
             let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
             mount(none, "/", none, private, none).unwrap();
             for is_right in [true, false] {
-                let bind = |at: &str, flags| {
-                    let (source, at) = (dir.path().join("source"), dir.path().join(at));
-                    mount(Some(&source), &at, none, flags, none).unwrap();
-                };
-                bind("old", MsFlags::MS_BIND);
-                bind(
-                    "old",
-                    MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY,
-                );
-                let descriptors = inroot::own_descriptors().unwrap();
-                let attacher = Attacher::new(true, &descriptors);
-                let directory: OwnedFd = File::open(dir.path()).unwrap().into();
-                let target = Target {
-                    fd: open_child(directory.as_fd(), "target".as_ref()).unwrap(),
-                    directory: Rc::new(directory.into()),
-                    name: "target".into(),
-                    found: None,
-                };
-                let before = Before::new(&attacher).unwrap();
-                umount2(&dir.path().join("old"), MntFlags::MNT_DETACH).unwrap();
-                bind("target", MsFlags::MS_BIND);
-                let ids = |mounts: HashMap<u64, String>| {
-                    let mut ids: Vec<_> = mounts.into_keys().collect();
-                    ids.sort_unstable();
-                    ids
-                };
-                let (old, new) = (ids(before.mounts.clone()), ids(attacher.mounts().unwrap()));
-                assert_eq!(old, new, "the kernel did not use the id again");
-                let found = before.find(&target, dir.path(), |_| Ok(is_right));
-                assert_eq!(found.is_ok(), is_right);
-                drop(found);
-                let left = attacher.mounts().unwrap().len();
-                assert_eq!(left, old.len() - usize::from(!is_right));
-                if is_right {
-                    umount2(&dir.path().join("target"), MntFlags::MNT_DETACH).unwrap();
-                }
+                let attempts = (0..MAX_ATTEMPTS).map(|_| attempt(dir.path(), is_right));
+                let is_tried = attempts.into_iter().any(|is_same| is_same);
+                assert!(is_tried, "the kernel did not use an id again");
             }
         };
         std::thread::scope(|scope| scope.spawn(of_thread).join().unwrap());
+    }
+
+    /// Returns false if the new mount did not get the id of the old one.
+    fn attempt(directory: &Path, is_right: bool) -> bool {
+        let none = None::<&str>;
+        let bind = |at: &str, flags| {
+            let (source, at) = (directory.join("source"), directory.join(at));
+            mount(Some(&source), &at, none, flags, none).unwrap();
+        };
+        bind("old", MsFlags::MS_BIND);
+        let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        bind("old", MsFlags::MS_BIND | read_only);
+        let descriptors = inroot::own_descriptors().unwrap();
+        let attacher = Attacher::new(true, &descriptors);
+        let opened: OwnedFd = File::open(directory).unwrap().into();
+        let target = Target {
+            fd: open_child(opened.as_fd(), "target".as_ref()).unwrap(),
+            directory: Rc::new(opened.into()),
+            name: "target".into(),
+            found: None,
+        };
+        let before = Before::new(&attacher).unwrap();
+        let unmount = |name: &str| umount2(&directory.join(name), MntFlags::MNT_DETACH).unwrap();
+        unmount("old");
+        bind("target", MsFlags::MS_BIND);
+        let ids = |mounts: HashMap<u64, String>| {
+            let mut ids: Vec<_> = mounts.into_keys().collect();
+            ids.sort_unstable();
+            ids
+        };
+        let (old, new) = (ids(before.mounts.clone()), ids(attacher.mounts().unwrap()));
+        if old != new {
+            unmount("target");
+            return false;
+        }
+        let found = before.find(&target, directory, |_| Ok(is_right));
+        assert_eq!(found.is_ok(), is_right);
+        drop(found);
+        let left = attacher.mounts().unwrap().len();
+        assert_eq!(left, old.len() - usize::from(!is_right));
+        if is_right {
+            unmount("target");
+        }
+        true
     }
 }
