@@ -1,9 +1,11 @@
 //! Adds the prestart hook, and everything that the hook cannot add.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::SystemTime;
 
 use libnvc::ErrorKind;
+use libnvc::host::nodes::DXG;
 use libnvc::host::{Gpu, Inventory};
 use libnvc::plan::{Intent, What};
 use libnvc::request::{self, DeviceRequest, Request};
@@ -30,7 +32,9 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
         container, policy, ..
     } = job.request;
     let mut all = job.gated_features();
-    let wants_graphics = capabilities::asks_for_graphics(&container.environment, policy.supported);
+    // WSL has no display nodes, and the hook adds all files of the Windows driver.
+    let wants_graphics = !Path::new(DXG).exists()
+        && capabilities::asks_for_graphics(&container.environment, policy.supported);
     let devices = match resolve(&job, wants_graphics) {
         Ok(devices) => Some(devices),
         Err(error) => {
