@@ -5,8 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use libnvc::ErrorKind;
-use libnvc::host::nodes::DXG;
-use libnvc::host::{Gpu, Inventory};
+use libnvc::host::{DeviceRole, Gpu, Inventory};
 use libnvc::plan::{Intent, What};
 use libnvc::request::{self, DeviceRequest, Request};
 use libnvc::survey::Host;
@@ -33,7 +32,7 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
     } = job.request;
     let mut all = job.gated_features();
     // WSL has no display nodes, and the hook adds all files of the Windows driver.
-    let wants_graphics = !Path::new(DXG).exists()
+    let wants_graphics = !Path::new(DeviceRole::Dxg.path()).exists()
         && capabilities::asks_for_graphics(&container.environment, policy.supported);
     let devices = match resolve(&job, wants_graphics) {
         Ok(devices) => Some(devices),
