@@ -144,7 +144,25 @@ library=$(find "$driver/usr/lib/$(uname -m)-linux-gnu" -maxdepth 1 -name 'libcud
 mv "$library" "$work/libcuda"
 check "verify notices a library that is gone" says "no longer mount" "$ctk" cdi verify
 check "its exit status says so" refuses "$ctk" cdi verify
+one_line() { [ "$(grep -c '^  [^d r-]' <("$ctk" cdi verify "$@"))" = 1 ]; }
+check "all differences are one line" one_line
+check "details are printed on request" says "  - all devices: " "$ctk" cdi verify --details
 mv "$work/libcuda" "$library"
+# A specification of another driver, written by a version that recorded --quiet.
+mkdir "$work/stale"
+sed "s/$(basename "$library" | sed 's/libcuda.so.//')/550.1.1/; s/command: nvidia-ctk /&--quiet /" /etc/cdi/nvidia.yaml > "$work/stale/nvidia.yaml"
+check "verify names both drivers" says "was made for driver 550.1.1; the machine has " "$ctk" cdi verify "--spec-dir=$work/stale"
+repair=$({ "$ctk" cdi verify "--spec-dir=$work/stale" || true; } | sed -n 's/^  repair: nvidia-ctk //p')
+check "its repair is a command" grep -q -- "--output=$work/stale/nvidia.yaml" <<< "$repair"
+check "its repair is not quiet" refuses grep -q -e --quiet <<< "$repair"
+eval "$ctk $repair" > "$work/said" 2>&1
+check "the repair says which file it wrote" grep -q "Wrote $work/stale/nvidia.yaml" "$work/said"
+check "the repair repairs" "$ctk" cdi verify "--spec-dir=$work/stale"
+check "a file name gets an ending, and is said" says "Wrote $work/named.txt.yaml" "$ctk" cdi generate "--driver-root=$driver" \
+  "--nvidia-cdi-hook-path=$bin/nvidia-cdi-hook" "--output=$work/named.txt"
+mkdir "$work/nothing"
+check "verify without a file says what to do" says "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml" "$ctk" cdi verify "--spec-dir=$work/nothing"
+check "list, too" says "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml" "$ctk" cdi list "--spec-dir=$work/nothing"
 check "verify is content again" "$ctk" cdi verify
 # The files are searched for while NVML is busy, by the version in the first name.
 : > "${library%/*}/libcuda.so.111.22"
@@ -152,7 +170,7 @@ check "an older driver's library is not the driver" generate --hooks=merged "--o
 check "the file is that without it" diff <(grep -v '^#' /etc/cdi/nvidia.yaml) <(grep -v '^#' "$work/two-drivers.yaml")
 rm "${library%/*}/libcuda.so.111.22" "$work/two-drivers.yaml"
 chmod 600 "$driver/dev/nvidia0"
-check "verify notices a node's mode" says "mode 600" "$ctk" cdi verify
+check "verify notices a node's mode" says "mode 600" "$ctk" cdi verify --details
 chmod 666 "$driver/dev/nvidia0"
 
 # A reboot after which nvidia-uvm has another major number: before the nodes are made again, and afterwards.
@@ -187,7 +205,7 @@ check "its exit status says so" refuses "$ctk" cdi verify "--spec-dir=$work/upst
 # A file of ours, edited by hand.
 mkdir "$work/edited"
 sed "s|^\( *\)hostPath: .*/dev/nvidia-uvm$|&\n\1major: $old|" /etc/cdi/nvidia.yaml > "$work/edited/nvidia.yaml"
-check "in a file of ours, too" says "nvidia-uvm is recorded as $old:0 and is $new:0" "$ctk" cdi verify "--spec-dir=$work/edited"
+check "in a file of ours, too" says "nvidia-uvm is recorded as $old:0 and is $new:0" "$ctk" cdi verify --details "--spec-dir=$work/edited"
 major "$old"
 mknod_uvm "$old"
 check "verify is content as before" "$ctk" cdi verify
@@ -203,6 +221,53 @@ check "under any name" generate "--output=$work/elsewhere/two.yaml"
 check "files of the same content are the same" cmp "$work/elsewhere/one.yaml" "$work/elsewhere/two.yaml"
 check "a relative driver root is made absolute" eval 'cd "$work" && "$ctk" --quiet cdi generate --driver-root=driver "--nvidia-cdi-hook-path=$bin/nvidia-cdi-hook" --output=relative.yaml && cmp relative.yaml elsewhere/one.yaml'
 check "the repair names the file" says "--output=$work/edited/nvidia.yaml" "$ctk" cdi verify "--spec-dir=$work/edited"
+
+# ---- a machine that sleeps ------------------------------------------------------------------------------------------------
+
+# NVML leaves a trace here, and systemctl, too.
+mkdir "$work/timer" "$work/timer/specs"
+cp "$ctk" "$work/timer/nvidia-ctk"
+printf '#!/bin/bash\n: > %s/nvml\nexec -a "nvc:[driver]" %s/nvc-query "$@"\n' "$work/timer" "$bin" > "$work/timer/nvc-query"
+printf '#!/bin/sh\necho "$*" >> %s/refreshes\n' "$work/timer" > "$work/timer/systemctl"
+chmod 755 "$work/timer/nvc-query" "$work/timer/systemctl"
+tick() { # what the timer starts each minute
+  command=$(sed -n 's/^ExecStart=//p' "$repository/pkg/systemd/nvidia-cdi-verify.service")
+  rm -f "$work/timer/nvml" "$work/timer/refreshes"
+  PATH=$work/timer:$PATH NVIDIA_CTK_CDI_SPEC_DIRS=$work/timer/specs \
+    eval "${command//\/usr\/bin\/nvidia-ctk/$work/timer/nvidia-ctk}"
+}
+ran() { [ -n "$command" ]; }
+sleeps() { tick && ran && ! ls "$work/timer/nvml" "$work/timer/refreshes"; }
+wakes() { tick && ran && [ ! -e "$work/timer/nvml" ] && grep -q 'start nvidia-cdi-refresh.service' "$work/timer/refreshes"; }
+again() { generate "--output=$work/timer/specs/nvidia.yaml"; }
+traced() { rm -f "$work/timer/nvml"; "$work/timer/nvidia-ctk" cdi verify "--spec-dir=$work/timer/specs" && [ -e "$work/timer/nvml" ]; }
+capabilities=$driver/proc/driver/nvidia/capabilities
+again
+check "verify asks NVML" traced
+check "the timer does not, with MIG devices" sleeps
+mkdir "$work/timer/instances"
+instance=$(find "$capabilities" -name 'gi*' | head -1)
+[ -n "$instance" ] || { echo "no MIG device here"; exit 1; }
+mv "$instance" "$work/timer/instances/"
+check "a MIG device is gone: the timer starts the refresh" wakes
+again
+check "afterwards it has nothing to do" sleeps
+mv "$work/timer/instances/${instance##*/}" "$instance"
+check "a MIG device is new: the timer starts the refresh" wakes
+again
+sed -i 's/^# machine: driver [^,]*/# machine: driver 1.2.3/' "$work/timer/specs/nvidia.yaml"
+check "another driver, with MIG devices: the timer starts the refresh" wakes
+cp -a "$capabilities" "$work/timer/capabilities"
+find "$capabilities" -name 'gi*' -prune -exec rm -r {} +
+again
+check "without MIG devices it has nothing to do" sleeps
+sed -i 's/^# machine: driver [^,]*/# machine: driver 1.2.3/' "$work/timer/specs/nvidia.yaml"
+check "not even with another driver" sleeps
+sed -i '/^# machine:/d' "$work/timer/specs/nvidia.yaml"
+check "nor with a file of an earlier version" sleeps
+rm "$work/timer/specs/nvidia.yaml"
+check "nor without a specification" sleeps
+rm -r "$capabilities" && cp -a "$work/timer/capabilities" "$capabilities"
 
 # ---- engines -----------------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
-"""Broken machines for `nvidia-ctk doctor`, one case each: the fault, and the expected diagnosis.
+"""Broken machines for `nvidia-ctk doctor`, one case each: the fault, and the finding that a person would expect first.
 
 Started by doctor.sh on the machines of the conformance suite. A machine without a fault must have no finding.
 """
 import os
+import subprocess
+import tempfile
 
 from harness import *
 from pieces import *
@@ -10,47 +12,54 @@ from pieces import *
 SAYS = {}
 
 
-def machine(name, says, setup='', **world):
-    """Defines a machine; `says` are texts of the findings, one for each fault."""
-    SAYS[name] = says
-    case('doctor-' + name, 'doctor', stdout='text', setup=setup, ldconfig=True, **world)
+def machine(name, first, setup='', also=(), level='WRONG', more=0, specification=True, files=(), **world):
+    """Defines a machine. `first` is a text of the first finding, None if all is right; `level` is the finding's, `also`
+    are texts of further ones, and `more` counts those that nobody looks at. Unless `specification` is false, there is
+    one of the machine's GPUs."""
+    SAYS[name] = {'first': first, 'level': level, 'also': list(also), 'more': more}
+    only = os.environ.get('DOCTOR_ONLY')
+    if only and only not in name:
+        del SAYS[name]
+        return
+    files = dict(files)
+    if specification:
+        files['/var/run/cdi/gpu.json'] = spec('nvidia.com/gpu', 'of-this-test')
+    case('doctor-' + name, 'doctor', stdout='text', setup=setup, ldconfig=True, files=files, **world)
 
 
 CONFIG_TOML = '/etc/nvidia-container-runtime/config.toml'
 DAEMON = '/etc/docker/daemon.json'
 
-machine('healthy', [])
-machine('no-driver', ['libcuda.so.1 is missing', 'libnvidia-ml.so.1 is missing', 'nvidiactl is missing'], machine='empty')
-machine('no-uvm-node', ['nvidia-uvm is missing'], 'rm dev/nvidia-uvm')
-machine('old-uvm-node', ['is device 511:0'], 'rm dev/nvidia-uvm; mknod -m 666 dev/nvidia-uvm c 511 0')
-machine('no-gpu-node', ['/dev/nvidia1 is missing'], 'rm dev/nvidia1')
-machine('node-for-root', ['only root may use /dev/nvidiactl'], 'chmod 600 dev/nvidiactl')
-machine('node-is-file', ['/dev/nvidiactl is not a device'], 'rm dev/nvidiactl; touch dev/nvidiactl')
-machine('mismatch', ['of driver 550.1.2'], 'sed -i s/535.261.03/550.1.2/ $PROC/nvidia/version')
-machine('nvml', ['driver not loaded'], mock='init=9')
-machine('config-syntax', ['config.toml'], files={CONFIG_TOML: 'a = \n'})
-machine('config-key', ['did you mean disable-require'], files={CONFIG_TOML: 'disable-requir = true\n'})
-machine('docker-syntax', ['daemon.json: EOF'], files={DAEMON: '{"a":'})
-machine('docker-runtime', ['/no/such, which is missing'], files={DAEMON: '{"runtimes":{"nvidia":{"path":"/no/such"}}}'})
-machine('containerd-syntax', ['line 1, column 11'], files={'/etc/containerd/config.toml': 'version = \n'})
-machine('containerd-import', ['does not import'], files={'/etc/containerd/config.toml': 'version = 2\n',
-                                                         '/etc/containerd/conf.d/99-nvidia.toml': 'version = 2\n'})
-machine('spec-file', ['/no/lib is missing'], files={'/etc/cdi/a.json': spec(
+machine('healthy', None)
+machine('no-driver', 'nvidiactl is missing', also=['libcuda.so.1 is missing', 'libnvidia-ml.so.1 is missing'], more=4, machine='empty')
+machine('no-uvm-node', 'nvidia-uvm is missing', 'rm dev/nvidia-uvm')
+machine('old-uvm-node', 'is device 511:0', 'rm dev/nvidia-uvm; mknod -m 666 dev/nvidia-uvm c 511 0')
+machine('no-gpu-node', '/dev/nvidia1 is missing', 'rm dev/nvidia1')
+machine('node-for-root', 'only root may use /dev/nvidiactl', 'chmod 600 dev/nvidiactl')
+machine('node-is-file', '/dev/nvidiactl is not a device', 'rm dev/nvidiactl; touch dev/nvidiactl')
+machine('mismatch', 'of driver 550.1.2', 'sed -i s/535.261.03/550.1.2/ $PROC/nvidia/version')
+machine('nvml', 'driver not loaded', mock='init=9')
+machine('config-syntax', 'config.toml', files={CONFIG_TOML: 'a = \n'})
+machine('config-key', 'did you mean disable-require', files={CONFIG_TOML: 'disable-requir = true\n'})
+machine('docker-syntax', 'daemon.json: EOF', files={DAEMON: '{"a":'})
+machine('docker-runtime', '/no/such, which is missing', files={DAEMON: '{"runtimes":{"nvidia":{"path":"/no/such"}}}'})
+machine('containerd-syntax', 'line 1, column 11', files={'/etc/containerd/config.toml': 'version = \n'})
+machine('spec-file', '/no/lib is missing', files={'/etc/cdi/a.json': spec(
     'v.com/cc', 'x', edits={'mounts': [{'hostPath': '/no/lib', 'containerPath': '/x'}]})})
-machine('spec-major', ['is recorded as 400:0'], files={'/etc/cdi/a.json': spec(
+machine('spec-major', 'is recorded as 400:0', files={'/etc/cdi/a.json': spec(
     'v.com/cc', 'x', edits={'deviceNodes': [{'path': '/dev/nvidia-uvm', 'major': 400}]})})
-machine('spec-conflict', ['so it does not exist'], files={'/etc/cdi/a.json': spec('v.com/cc', 'x'),
+machine('spec-conflict', 'so engines ignore it', files={'/etc/cdi/a.json': spec('v.com/cc', 'x'),
                                                           '/etc/cdi/b.json': spec('v.com/cc', 'x')})
-machine('spec-hook', ['hook /bin/true has no env'], files={'/etc/cdi/a.json': spec(
-    'v.com/cc', 'x', edits={'hooks': [{'hookName': 'createContainer', 'path': '/bin/true'},
+machine('spec-hook', 'hook /bin/sh has no env', files={'/etc/cdi/a.json': spec(
+    'v.com/cc', 'x', edits={'hooks': [{'hookName': 'createContainer', 'path': '/bin/sh'},
                                       {'hookName': 'createContainer', 'path': '/bin/sh', 'env': ['A=b']},
                                       {'hookName': 'prestart', 'path': '/bin/sh'}]})})
-machine('spec-mode', ['can be read by root only'], 'chmod 600 etc/cdi/a.json', files={'/etc/cdi/a.json': spec('v.com/cc', 'x')})
-machine('mig-empty', ['has no MIG devices'], mock='migcount=0')
-machine('mig-minors', ['mig-minors is missing'], 'rm $PROC/nvidia-caps/mig-minors')
-machine('no-hook', ['nvidia-cdi-hook is not in PATH'], 'rm usr/bin/nvidia-cdi-hook')
-machine('persistence', ['does not run'], 'rm run/nvidia-persistenced/socket')
-machine('two-faults', ['nvidia-uvm is missing', 'daemon.json: EOF'], 'rm dev/nvidia-uvm', files={DAEMON: '{"a":'})
+machine('spec-mode', 'can be read by root only', level='advice', setup='chmod 600 etc/cdi/a.json', files={'/etc/cdi/a.json': spec('v.com/cc', 'x')})
+machine('mig-empty', 'has no MIG devices', level='advice', mock='migcount=0')
+machine('mig-minors', 'mig-minors is missing', 'rm $PROC/nvidia-caps/mig-minors')
+machine('no-hook', 'nvidia-cdi-hook is not in PATH', 'rm usr/bin/nvidia-cdi-hook')
+machine('persistence', 'does not run', level='advice', setup='rm run/nvidia-persistenced/socket')
+machine('two-faults', 'nvidia-uvm is missing', 'rm dev/nvidia-uvm', also=['daemon.json: EOF'], files={DAEMON: '{"a":'})
 
 # Machines as users have them, from a second author: broken ones, and odd ones in order.
 CONTAINERD = '/etc/containerd/config.toml'
@@ -84,76 +93,214 @@ def containerd(program_path, more=''):
 
 
 DOCKER = {'/usr/bin/dockerd': program('Docker version 28.0.1, build x')}
-TOOLKIT = {'/usr/bin/nvidia-container-runtime': program(''), '/usr/bin/nvidia-container-runtime-hook': program('')}
+TOOLKIT = {'/usr/bin/' + name: program('') for name in
+           ('nvidia-container-runtime', 'nvidia-container-runtime-hook', 'nvidia-container-cli')}
 RUNC = {'/usr/bin/runc': program('runc version 1.1.15')}
 WITH_DOCKER = {DAEMON: '{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}', **DOCKER, **TOOLKIT, **RUNC}
 CLI = 'nvidia-container-cli'
 ENFORCING = 'mkdir -p sys/fs/selinux; echo 1 > sys/fs/selinux/enforce'
 OLD_HOOK = '{"version":"1.0.0","hook":{"path":"/usr/bin/nvidia-container-toolkit"},"when":{"always":true},"stages":["prestart"]}'
 
-machine('nouveau', ['nouveau has the GPUs'], PCI + NO_NODES + 'pci 0000:3b:00.0 nouveau', proc_driver=False)
-machine('vfio', ['vfio-pci has the GPU 0000:3b:00.0'], PCI + NO_NODES + 'pci 0000:3b:00.0 vfio-pci', proc_driver=False)
-machine('not-loaded', ['the module nvidia is not loaded'], NO_NODES, proc_driver=False)
-machine('kernel-updated', ['no module nvidia for this kernel'], NO_NODES + '''
+machine('nouveau', 'nouveau has the GPUs', PCI + NO_NODES + 'pci 0000:3b:00.0 nouveau', proc_driver=False)
+machine('vfio', 'vfio-pci has the GPU 0000:3b:00.0', PCI + NO_NODES + 'pci 0000:3b:00.0 vfio-pci', proc_driver=False)
+machine('not-loaded', 'the module nvidia is not loaded', NO_NODES, proc_driver=False)
+machine('kernel-updated', 'no module nvidia for this kernel', NO_NODES + '''
 mkdir -p lib/modules/$KERNEL; echo kernel/drivers/net/dummy.ko: > lib/modules/$KERNEL/modules.dep''', proc_driver=False)
-machine('secure-boot', ['Secure Boot'], NO_NODES + '''
+machine('secure-boot', 'Secure Boot', NO_NODES + '''
 mkdir -p sys/firmware/efi/efivars
 printf '\\006\\000\\000\\000\\001' > sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c''', proc_driver=False)
-machine('no-gpu', ['no NVIDIA GPU on its PCI bus'], '''
+machine('no-gpu', 'no NVIDIA GPU on its PCI bus', '''
 mkdir -p sys/bus/pci/devices/0000:00:00.0; echo 0x8086 > sys/bus/pci/devices/0000:00:00.0/vendor''',
-        machine='empty', proc_driver=False)
-machine('lost', ['gpu is lost'], mock='lost=0')
-machine('fabric', ['nvidia-fabricmanager does not run'],
+        also=['libcuda.so.1 is missing', 'libnvidia-ml.so.1 is missing'], machine='empty', proc_driver=False)
+machine('lost', 'gpu is lost', mock='lost=0')
+machine('fabric', 'nvidia-fabricmanager does not run',
         'mknod -m 666 dev/nvidia-nvswitch0 c 238 0; rm -rf run/nvidia-fabricmanager')
-machine('stub', ['/usr/local/cuda/lib64/stubs/libcuda.so.1, a stub'], '''
+machine('stub', '/usr/local/cuda/lib64/stubs/libcuda.so.1, a stub', '''
 mkdir -p usr/local/cuda/lib64/stubs; cp %s/libcuda.so.535.261.03 usr/local/cuda/lib64/stubs/libcuda.so
 echo /usr/local/cuda/lib64/stubs > etc/stubs; cat etc/ld.so.conf >> etc/stubs; mv etc/stubs etc/ld.so.conf''' % LIB)
-machine('only-32-bit', ['libcuda.so.1 is missing'], 'rm %s/libcuda.so.535.261.03' % LIB)
-machine('no-caps-nodes', ['/dev/nvidia-caps is missing'], 'rm -r dev/nvidia-caps')
-machine('root-left-over', ['the driver is in /'], files=toml(CLI, 'root = "/run/nvidia/driver"'))
-machine('root-not-set', ['the driver is in /run/nvidia/driver'], machine='driver-container')
-machine('no-cgroups', ['no-cgroups is true'], files={**WITH_DOCKER, **toml(CLI, 'no-cgroups = true')})
-machine('ldconfig', ['/opt/ldconfig is missing'], files=toml(CLI, 'ldconfig = "@/opt/ldconfig"'))
-machine('csv-on-a-pc', ['not a Jetson'], files=toml('nvidia-container-runtime', 'mode = "csv"'))
-machine('cdi-without', ['no specification has devices of nvidia.com/gpu'], files=toml('nvidia-container-runtime', 'mode = "cdi"'))
-machine('mode', ['the modes are auto'], files=toml('nvidia-container-runtime', 'mode = "legcay"'))
-machine('annotation-prefixes', ['annotations count only'],
+machine('only-32-bit', 'libcuda.so.1 is missing', 'rm %s/libcuda.so.535.261.03' % LIB)
+machine('no-caps-nodes', '/dev/nvidia-caps is missing', 'rm -r dev/nvidia-caps')
+machine('root-left-over', 'the driver is in /', files=toml(CLI, 'root = "/run/nvidia/driver"'))
+machine('root-not-set', 'the driver is in /run/nvidia/driver', machine='driver-container')
+machine('no-cgroups', 'no-cgroups is true', files={**WITH_DOCKER, **toml(CLI, 'no-cgroups = true')})
+machine('ldconfig', '/opt/ldconfig is missing', files=toml(CLI, 'ldconfig = "@/opt/ldconfig"'))
+machine('csv-on-a-pc', 'not a Jetson', files=toml('nvidia-container-runtime', 'mode = "csv"'))
+machine('cdi-without', 'no specification has devices of nvidia.com/gpu', specification=False, more=1, files=toml('nvidia-container-runtime', 'mode = "cdi"'))
+machine('mode', 'the modes are auto', files=toml('nvidia-container-runtime', 'mode = "legcay"'))
+machine('annotation-prefixes', 'annotations count only', level='advice',
         files=toml('nvidia-container-runtime.modes.cdi', 'annotation-prefixes = ["example.com/"]'))
-machine('annotations-accepted', [], files={CONFIG_TOML: '''accept-annotations = true
+machine('annotations-accepted', None, files={CONFIG_TOML: '''accept-annotations = true
 accept-cdi-kinds = ["example.com/thing"]
 [nvidia-container-runtime.modes.cdi]
 annotation-prefixes = ["example.com/"]
 '''})
-machine('cdi-off', ['CDI is switched off'], files={CONTAINERD: '''version = 2
+machine('cdi-off', 'CDI is switched off', level='advice', files={**TOOLKIT, **RUNC, **containerd('/usr/bin/nvidia-container-runtime', '''
 [plugins."io.containerd.grpc.v1.cri"]
 enable_cdi = false # as before
-'''})
-machine('yml', ['/etc/cdi/nvidia.yml is not read'], files={'/etc/cdi/nvidia.yml': spec('nvidia.com/gpu', '0')})
-machine('no-runtime', ['none of nvidia-container-runtime.runtimes exists'],
+''')})
+machine('yml', '/etc/cdi/nvidia.yml is not read', specification=False, more=1, files={'/etc/cdi/nvidia.yml': spec('nvidia.com/gpu', '0')})
+machine('no-runtime', 'none of nvidia-container-runtime.runtimes exists',
         files={path: text for path, text in WITH_DOCKER.items() if path not in RUNC})
-machine('not-installed', ['docker is installed, and neither'], files=DOCKER)
-machine('snap', ['docker is a snap'], 'mkdir -p snap/bin; ln -s /usr/bin/snap snap/bin/docker')
-machine('old-hook', ['hooks.d/oci-nvidia-hook.json runs /usr/bin/nvidia-container-toolkit'],
+machine('not-installed', 'docker is installed, and neither', specification=False, more=1, files=DOCKER)
+machine('snap', 'docker is a snap', 'mkdir -p snap/bin; ln -s /usr/bin/snap snap/bin/docker')
+machine('old-hook', 'hooks.d/oci-nvidia-hook.json runs /usr/bin/nvidia-container-toolkit',
         files={'/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json': OLD_HOOK})
-machine('cri-disabled', ['disables the CRI plugin'],
+machine('cri-disabled', 'disables the CRI plugin',
         files={**TOOLKIT, **RUNC, **containerd('/usr/bin/nvidia-container-runtime', 'disabled_plugins = ["cri"]\n')})
-machine('containerd-program', ['containerd\'s runtime is /usr/local/nvidia/toolkit/nvidia-container-runtime'],
+machine('containerd-program', 'containerd\'s runtime is /usr/local/nvidia/toolkit/nvidia-container-runtime',
         files=containerd('/usr/local/nvidia/toolkit/nvidia-container-runtime'))
-machine('selinux', ['SELinux does not let containers'], ENFORCING, files={'/usr/bin/podman': program('podman version 5.4.2')})
-machine('wsl-without', ['libdxcore.so is missing'], 'mknod -m 666 dev/dxg c 10 125', machine='empty', proc_driver=False)
+machine('selinux', 'SELinux does not let containers', ENFORCING, files={'/usr/bin/podman': program('podman version 5.4.2')})
+machine('wsl-without', 'libdxcore.so is missing', 'mknod -m 666 dev/dxg c 10 125', machine='empty', proc_driver=False)
 
-machine('in-a-driver-container', [], machine='driver-container', files=toml(CLI, 'root = "/run/nvidia/driver"'))
-machine('wsl', [], WSL_WORLD['setup'] + 'cp %s/libnvidia-ml.so.535.261.03 .%s/libnvidia-ml.so.1' % (LIB, STORE),
+machine('in-a-driver-container', None, machine='driver-container', files=toml(CLI, 'root = "/run/nvidia/driver"'))
+machine('wsl', None, WSL_WORLD['setup'] + 'cp %s/libnvidia-ml.so.535.261.03 .%s/libnvidia-ml.so.1' % (LIB, STORE),
         files=WSL_FILES, env=WSL_WORLD['env'])
-machine('jetson', [], CSV, machine='empty', files=CSV_FILES, proc_driver=False)
-machine('with-docker', [], files=WITH_DOCKER)
-machine('docker-under-selinux', [], ENFORCING, files=WITH_DOCKER)
-machine('podman-alone', [], run_as=1000, files={'/usr/bin/podman': program('podman version 5.4.2')})
-machine('cgroup-1', [], 'mkdir -p sys/fs/cgroup/devices sys/fs/cgroup/memory')
-machine('without-persistence', [], 'rm -rf usr/bin/nvidia-persistenced run/nvidia-persistenced')
-machine('nodes-of-a-group', [], 'chmod 660 dev/nvidia[01] dev/nvidiactl; chgrp 44 dev/nvidia[01] dev/nvidiactl')
-machine('ubuntus-ldconfig', [], files=toml(CLI, 'ldconfig = "@/sbin/ldconfig.real"'))
-machine('other-vendor', [], files={'/etc/cdi/amd.json': spec('amd.com/gpu', '0')})
+machine('jetson', None, CSV, machine='empty', files=CSV_FILES, proc_driver=False)
+machine('with-docker', None, files=WITH_DOCKER)
+machine('docker-under-selinux', None, ENFORCING, files=WITH_DOCKER)
+machine('podman-alone', None, run_as=1000, files={'/usr/bin/podman': program('podman version 5.4.2')})
+machine('cgroup-1', None, 'mkdir -p sys/fs/cgroup/devices sys/fs/cgroup/memory')
+machine('without-persistence', None, 'rm -rf usr/bin/nvidia-persistenced run/nvidia-persistenced')
+machine('nodes-of-a-group', None, 'chmod 660 dev/nvidia[01] dev/nvidiactl; chgrp 44 dev/nvidia[01] dev/nvidiactl')
+machine('ubuntus-ldconfig', None, files=toml(CLI, 'ldconfig = "@/sbin/ldconfig.real"'))
+machine('other-vendor', None, files={'/etc/cdi/amd.json': spec('amd.com/gpu', '0')})
+
+# Engines that run, and do not know what their files say: a dockerd that does nothing else, and a docker that answers.
+DAEMON_SOURCE = r"""
+#include <unistd.h>
+int main(void) { while (access("/alive", F_OK) == 0) usleep(50000); return 0; }
+"""
+with tempfile.TemporaryDirectory() as folder:
+    subprocess.run(['gcc', '-static', '-x', 'c', '-o', folder + '/dockerd', '-'], input=DAEMON_SOURCE, text=True, check=True)
+    with open(folder + '/dockerd', 'rb') as file:
+        DOCKERD = {'/usr/bin/dockerd': file.read()}
+START = """
+touch alive; chmod 755 usr/bin/dockerd
+chroot . /usr/bin/dockerd < /dev/null > /dev/null 2>&1 &
+sleep 0.1
+"""
+# What the package's scripts do: the first hook of the machine, and one that replaces another.
+SCRIPTS = os.path.dirname(os.path.abspath(__file__)) + '/../../pkg/debian/nvidia-container-toolkit.'
+SCRIPT = """
+script() { sed 's|=/run/|=run/|; s|/usr/bin/|usr/bin/|' %s$1 | sh -s $2; }
+""" % SCRIPTS
+HOOK = 'usr/bin/nvidia-container-runtime-hook'
+STAMP = SCRIPT + """
+mv %(hook)s hook; script preinst install; mv hook %(hook)s; script postinst configure; sleep 0.1
+""" % {'hook': HOOK}
+UPGRADE = SCRIPT + """
+script preinst upgrade; touch %s; script postinst configure
+""" % HOOK
+NVIDIA = {'nvidia': {'path': 'nvidia-container-runtime'}}
+
+
+def docker_says(version='28.5.1', runtimes=None, default='runc', cdi=True):
+    """A docker client that shows what its daemon knows."""
+    info = {'ServerVersion': version, 'DefaultRuntime': default, 'CDISpecDirs': ['/etc/cdi', '/var/run/cdi'] if cdi else [],
+            'Runtimes': {'runc': {'path': 'runc'}, **(NVIDIA if runtimes is None else runtimes)}}
+    return {'/usr/bin/docker': "#!/bin/sh\necho '%s'\n" % json.dumps(info)}
+
+
+def running(daemon=None, **says):
+    """A machine with docker, its file and what it knows."""
+    file = {'runtimes': NVIDIA} if daemon is None else daemon
+    return {**WITH_DOCKER, DAEMON: json.dumps(file), **docker_says(**says)}
+
+
+machine('docker-in-order', None, files=running())
+machine('docker-before-hook', 'dockerd was started before nvidia-container-runtime-hook', START + STAMP,
+        files={**running(), **DOCKERD})
+machine('docker-after-hook', None, STAMP + START, files={**running(), **DOCKERD})
+machine('docker-before-upgrade', None, START + UPGRADE, files={**running(), **DOCKERD})
+machine('docker-older-than-file', 'is newer than the running dockerd', START + 'touch ' + HOOK,
+        level='advice', files={**running(), **DOCKERD})
+machine('docker-not-restarted', 'dockerd does not know the runtime nvidia that', files=running(runtimes={}))
+machine('docker-old-program', 'runtime nvidia is /opt/old', files=running(runtimes={'nvidia': {'path': '/opt/old'}}))
+machine('docker-old-default', 'default runtime is runc', files=running({'runtimes': NVIDIA, 'default-runtime': 'nvidia'}))
+machine('docker-default-unknown', 'the default runtime nvidia is not registered', files=running({'default-runtime': 'nvidia'}))
+machine('docker-without-runtime', 'dockerd does not know the runtime nvidia', level='advice', files=running({}, runtimes={}))
+machine('docker-runtime-elsewhere', None, files=running({}))
+machine('docker-26-without-cdi', 'docker\'s CDI is off', level='advice', files=running(version='26.1.5+dfsg1', cdi=False))
+machine('docker-cdi-not-restarted', 'dockerd\'s CDI is off, and /etc/docker/daemon.json enables it',
+        files=running({'runtimes': NVIDIA, 'features': {'cdi': True}}, version='26.1.5+dfsg1', cdi=False))
+machine('docker-20', None, files=running(version='20.10.24+dfsg1', cdi=False))
+machine('docker-first-hour', 'dockerd was started before nvidia-container-runtime-hook', START + STAMP, specification=False,
+        also=['dockerd does not know the runtime nvidia', 'docker\'s CDI is off', 'no specification'],
+        files={**running({}, runtimes={}, version='26.1.5+dfsg1', cdi=False), **DOCKERD})
+machine('docker-denied', 'permission denied', level='advice', files={**WITH_DOCKER,
+        '/usr/bin/docker': '#!/bin/sh\necho "permission denied while trying to connect" >&2; exit 1\n'})
+machine('docker-down', 'Cannot connect to the Docker daemon', level='advice', files={**WITH_DOCKER,
+        '/usr/bin/docker': '#!/bin/sh\necho \'{"ServerErrors": ["Cannot connect to the Docker daemon"]}\'\n'})
+machine('docker-hangs', 'no answer within', level='advice', files={**WITH_DOCKER, '/usr/bin/docker': '#!/bin/sh\nwhile :; do :; done\n'})
+machine('docker-is-podman', None, files={**WITH_DOCKER, '/usr/bin/docker': '#!/bin/sh\necho \'{"host": {}, "version": {}}\'\n'})
+
+
+def without(name, files):
+    """Files without a program."""
+    return {path: text for path, text in files.items() if path != '/usr/bin/' + name}
+
+
+machine('no-specification', 'no specification has this machine\'s GPUs', level='advice', specification=False)
+machine('no-cli', 'nvidia-container-cli is missing', files=without('nvidia-container-cli', WITH_DOCKER))
+machine('no-runtime-program', 'nvidia-container-runtime is missing', also=['runtime nvidia is nvidia-container-runtime, which is missing'],
+        files=without('nvidia-container-runtime', WITH_DOCKER))
+machine('no-runtime-hook', 'without which docker has no option --gpus', level='advice',
+        files=without('nvidia-container-runtime-hook', WITH_DOCKER))
+machine('legacy-without-hook', 'which the runtime\'s mode legacy needs', also=['no option --gpus'],
+        files={**without('nvidia-container-runtime-hook', WITH_DOCKER), **toml('nvidia-container-runtime', 'mode = "legacy"')})
+machine('hook-not-executable', 'nvidia-cdi-hook is not executable', 'cp -p usr/bin/nvidia-cdi-hook x; mv x usr/bin/nvidia-cdi-hook; chmod 644 usr/bin/nvidia-cdi-hook')
+machine('cli-elsewhere', '/opt/nvidia-container-cli is missing', files={**WITH_DOCKER, **toml(CLI, 'path = "/opt/nvidia-container-cli"')})
+
+# containerd's drop-in repeats the CRI plugin's section.
+CRI = 'plugins."io.containerd.grpc.v1.cri"'
+OURS = """version = 2
+[%(cri)s]
+sandbox_image = "pause:3.8"
+[%(cri)s.containerd.runtimes.nvidia]
+runtime_type = "io.containerd.runc.v2"
+[%(cri)s.containerd.runtimes.nvidia.options]
+BinaryName = "/usr/bin/nvidia-container-runtime"
+""" % {'cri': CRI}
+
+
+def drop_in(version, section):
+    """A containerd with our drop-in, and a section of its main file."""
+    main = 'version = 2\nimports = ["/etc/containerd/conf.d/*.toml"]\n[%s]\n%s\n' % (CRI, section)
+    return {**TOOLKIT, **RUNC, '/usr/bin/containerd': program('containerd github.com/containerd/containerd %s x' % version),
+            CONTAINERD: main, '/etc/containerd/conf.d/99-nvidia.toml': OURS}
+
+
+machine('containerd-import', 'does not import', files={**drop_in('1.7.24', ''), CONTAINERD: 'version = 2\n'})
+machine('drop-in', None, files=drop_in('1.7.24', 'sandbox_image = "pause:3.8"'))
+machine('drop-in-hides-value', 'hides sandbox_image of /etc/containerd/config.toml', files=drop_in('1.7.24', 'sandbox_image = "pause:3.10"'))
+machine('drop-in-hides-value-of-2', 'hides sandbox_image of', files=drop_in('2.1.4', 'sandbox_image = "pause:3.10"'))
+machine('drop-in-hides-key', 'hides restrict_oom_score_adj of', files=drop_in('1.7.24', 'restrict_oom_score_adj = true'))
+machine('containerd-2-merges', None, files=drop_in('2.1.4', 'restrict_oom_score_adj = true'))
+machine('containerd-without-runtime', 'containerd does not know the runtime nvidia', level='advice', files={**TOOLKIT, **RUNC,
+        '/usr/bin/containerd': program('containerd github.com/containerd/containerd 2.1.4 x'), CONTAINERD: 'version = 3\n'})
+machine('containerd-of-docker', None, files={**running(), '/usr/bin/containerd': program('containerd containerd.io v2.1.4 x'),
+                                             CONTAINERD: 'version = 2\ndisabled_plugins = ["cri"]\n'})
+
+# A specification of an older driver, and copies.
+STALE = """---
+# generated by nvidia-ctk 1.20.0
+# command: nvidia-ctk --quiet cdi generate
+cdiVersion: 0.5.0
+kind: nvidia.com/gpu
+devices:
+- {name: "0", containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}}
+containerEdits:
+  mounts:
+  - {hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.550.1.1, containerPath: /usr/lib/x86_64-linux-gnu/libcuda.so.550.1.1}
+"""
+machine('spec-stale', 'nvidia.yaml: was made for driver 550.1.1; the machine has 535.261.03', specification=False,
+        files={'/var/run/cdi/nvidia.yaml': STALE})
+machine('spec-stale-and-no-node', '/dev/nvidia1 is missing', 'rm dev/nvidia1', specification=False,
+        also=['was made for driver 550.1.1'], files={'/var/run/cdi/nvidia.yaml': STALE})
+MANY = spec('nvidia.com/gpu', *map(str, range(30)))
+machine('spec-copied', 'device nvidia.com/gpu=0 and 29 more are in /etc/cdi/a.json and in /etc/cdi/b.json, so engines ignore them',
+        specification=False, files={'/etc/cdi/a.json': MANY, '/etc/cdi/b.json': MANY})
+machine('spec-broken', 'nvidia.yaml: ', specification=False, files={'/etc/cdi/nvidia.yaml': 'cdiVersion: [\n'})
 
 with open(os.environ['DOCTOR_SAYS'], 'w', encoding='utf-8') as table:
     json.dump(SAYS, table)

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Tests `nvidia-ctk doctor` on broken machines: it must find every fault, and none on a healthy machine.
+# Tests `nvidia-ctk doctor` on broken machines: the first finding must be the one that a person would expect, and a
+# healthy machine has none.
 #
-#   scripts/test/doctor.sh
+#   scripts/test/doctor.sh [WORD]
 #
-# Needs ../shared/conformance-ctk and root. NVC_PROFILE=debug uses unoptimised programs.
+# With a word, only the machines that have it in their names. # Needs ../shared/conformance-ctk and root. NVC_PROFILE=debug uses unoptimised programs.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
@@ -17,7 +18,7 @@ cargo build "${options[@]}" -p libnvidia-container --bin nvc-query
 ../shared/conformance/fixture.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export DOCTOR_SAYS=$work/says
+export DOCTOR_SAYS=$work/says DOCTOR_ONLY=${1:-}
 $suite/run.sh -b "${CARGO_TARGET_DIR:-target}/$profile" --cases scripts/test/doctor-machines.py \
   --record "$work/out" > /dev/null
 python3 - "$work" <<'END'
@@ -26,14 +27,33 @@ import sys
 
 work, wrong = sys.argv[1], 0
 says = json.load(open(work + '/says', encoding='utf-8'))
-for name, texts in says.items():
+for name, expected in says.items():
     folder = '%s/out/doctor-%s/' % (work, name)
-    found = [line for line in open(folder + 'stdout', encoding='utf-8') if line.startswith('WRONG')]
+    text = open(folder + 'stdout', encoding='utf-8').read()
     status = open(folder + 'status', encoding='utf-8').read().strip()
-    missing = [text for text in texts if not any(text in line for line in found)]
-    right = not missing and status == ('1' if texts else '0') and bool(found) == bool(texts)
-    print('%-6s %s: %d findings %s' % ('ok' if right else 'WRONG', name, len(found), missing or ''))
-    wrong += not right
+    lines = text.splitlines()
+    found = [line for line in lines if line.startswith(('WRONG', 'advice'))]
+    bad = [line for line in found if line.startswith('WRONG')]
+    first, faults = expected['first'], []
+    if first is None:
+        faults += ['nothing is wrong here: ' + line for line in found]
+    elif not (lines[0].startswith(expected['level']) and first in lines[0]):
+        faults.append('the first finding should be %s ... %s: %s' % (expected['level'], first, lines[0]))
+    faults += ['no finding says: ' + also for also in expected['also'] if not any(also in line for line in found)]
+    number = 0 if first is None else 1 + len(expected['also']) + expected['more']
+    if len(found) != number:
+        faults.append('%d findings instead of %d: %s' % (len(found), number, found))
+    if status != ('1' if bad else '0'):
+        faults.append('exit code ' + status)
+    ok = sum(line.startswith('ok ') for line in lines)
+    if lines[-1] != '%d wrong, %d advice, %d ok' % (len(bad), len(found) - len(bad), ok):
+        faults.append('the last line: ' + lines[-1])
+    if text.count('symptom: ') != len(found) or text.count('repair: ') != len(found):
+        faults.append('a finding without symptom or repair')
+    if '--quiet' in text:
+        faults.append('a repair that says nothing')
+    print('%-6s %s%s' % ('WRONG' if faults else 'ok', name, ''.join('\n       ' + fault for fault in faults)))
+    wrong += bool(faults)
 print('%d machines, %d wrong' % (len(says), wrong))
 sys.exit(1 if wrong else 0)
 END

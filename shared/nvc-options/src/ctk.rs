@@ -343,6 +343,12 @@ const GENERATE: &[Opt] = &[
 const VERIFY: &[Opt] = &[
     opt("spec-dir", List("DIR"), "Where specifications are").env(&["NVIDIA_CTK_CDI_SPEC_DIRS"]),
     opt("format", Text("FORMAT"), "text or json").default("text"),
+    opt("details", Flag, "Print each difference of a file"),
+    opt(
+        "quick",
+        Flag,
+        "Compare only MIG devices and, if there are any, the driver's version; ask no GPU",
+    ),
 ];
 
 const LIST: &[Opt] = &[opt(
@@ -465,7 +471,10 @@ const UNREGISTER: &[Opt] = &[
     ),
 ];
 
-const DOCTOR: &[Opt] = &[opt("format", Text("FORMAT"), "text or json").default("text")];
+const DOCTOR: &[Opt] = &[
+    opt("format", Text("FORMAT"), "text or json").default("text"),
+    opt("details", Flag, "Print each difference of a specification"),
+];
 
 const LINKS: &[Opt] = &[
     opt("dev-char-path", Text("DIR"), "Where the links go")

@@ -97,25 +97,40 @@ impl Registry {
                 devices.insert(name, (n, place));
             }
         }
+        // Two copies of a file share all their devices: one problem for each set of files.
+        let mut shared: BTreeMap<BTreeSet<usize>, Vec<String>> = BTreeMap::new();
         for (name, files) in conflicts {
             devices.remove(&name);
-            let paths: Vec<String> = files
-                .iter()
-                .map(|&n| self.files[n].path.display().to_string())
-                .collect();
-            for &n in &files {
-                let text = format!(
-                    "device {name} is in {}, so it does not exist",
-                    paths.join(" and in ")
-                );
-                self.problems.push(Problem {
-                    path: self.files[n].path.clone(),
-                    error: Error::new(ErrorKind::Malformed, text)
-                        .hint("remove one of the files, or the device from one of them"),
-                });
-            }
+            shared.entry(files).or_default().push(name);
+        }
+        for (files, names) in shared {
+            self.problems.extend(self.conflict(&files, &names));
         }
         self.devices = devices.into_iter().collect();
+    }
+
+    /// Describes devices that several files of a directory define.
+    fn conflict(&self, files: &BTreeSet<usize>, names: &[String]) -> Option<Problem> {
+        let paths: Vec<String> = files
+            .iter()
+            .map(|&n| self.files[n].path.display().to_string())
+            .collect();
+        let first = self.files.get(*files.first()?)?.path.clone();
+        let devices = match names {
+            [] => return None,
+            [name] => format!("device {name} is"),
+            [name, rest @ ..] => format!("device {name} and {} more are", rest.len()),
+        };
+        let text = format!(
+            "{devices} in {}, so engines ignore {}",
+            paths.join(" and in "),
+            if names.len() == 1 { "it" } else { "them" }
+        );
+        let hint = "remove one of the files, or the device from one of them";
+        Some(Problem {
+            path: first,
+            error: Error::new(ErrorKind::Malformed, text).hint(hint),
+        })
     }
 
     /// Returns the qualified names of all devices, sorted.

@@ -11,6 +11,7 @@
 mod line;
 
 // actions
+mod ask;
 mod commands;
 mod query;
 

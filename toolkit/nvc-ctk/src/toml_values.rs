@@ -35,6 +35,11 @@ pub(crate) fn check(before: &DocumentMut, after: &str, changed: &[Vec<&str>]) ->
     }
 }
 
+/// Returns true if two items have the same value, however it is written.
+pub(crate) fn equal(one: &Item, other: &Item) -> bool {
+    plain(one) == plain(other)
+}
+
 /// Returns the values at no changed key path, without empty tables.
 fn others(document: &DocumentMut, changed: &[Vec<&str>]) -> BTreeMap<String, Plain> {
     let mut all = table(document.as_table());

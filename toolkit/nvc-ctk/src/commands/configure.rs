@@ -1,20 +1,22 @@
 //! Registers the NVIDIA runtime with a container engine, or undoes that.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use libnvc::{Error, ErrorKind, Result};
 use log::info;
-use nix::errno::Errno;
 use nix::unistd::geteuid;
 use nvc_hostfile::HostFile;
 
 use super::invalid;
+use crate::ask::ask;
 use crate::engine::edits::{Edit, Engine, Registration, addition, removal};
 use crate::engine::notes::{self, Note};
-use crate::engine::{Runtime, oci_hook, program};
+use crate::engine::{Runtime, containerd, docker, oci_hook, program};
 use crate::line::CommandLine;
 use crate::logging::print;
+
+/// The first minor version of containerd 1 that resolves CDI names.
+const FIRST_WITH_CDI: u32 = 7;
 
 pub(super) fn run(line: &CommandLine) -> Result<()> {
     match line.text("config-mode") {
@@ -50,6 +52,7 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     if line.flag("dry-run") {
         return show(&edits);
     }
+    settings_that_stay(&wanted, removes, &edits);
     let note = Note::of(&wanted, package);
     if !removes {
         noted(note.store(Path::new(notes::DIRECTORY)));
@@ -97,6 +100,30 @@ fn noted(result: Result<()>) {
     }
 }
 
+/// Warns about settings of an engine's file that stay, and that the administrator may not expect.
+fn settings_that_stay(wanted: &Registration, removes: bool, edits: &[Edit]) {
+    for Edit { change, .. } in edits {
+        let Some(text) = change.after.as_deref() else {
+            continue;
+        };
+        let path = change.path.display();
+        match wanted.engine {
+            // An editor that writes a new file loses the record of what was there before.
+            Engine::Docker if removes && docker::enables_cdi(text) => log::warn!(
+                "{path}: features.cdi stays: it was there before, or there is no record of that; remove it by hand if no \
+                 other CDI devices are used"
+            ),
+            Engine::Containerd if !removes && containerd::disables_cri(&change.path, text) => {
+                log::warn!(
+                    "{path}: disabled_plugins disables the CRI plugin, so pods cannot use the runtime {}; remove cri from it",
+                    wanted.runtime.name
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
 fn wanted(engine: Engine, line: &CommandLine) -> Result<Registration> {
     let config = non_empty(line, "config").unwrap_or(engine.config());
     // The main file cannot import itself.
@@ -105,12 +132,25 @@ fn wanted(engine: Engine, line: &CommandLine) -> Result<Registration> {
     if runtime.enable_cdi && engine == Engine::Crio {
         log::warn!("--cdi.enabled is ignored: CRI-O resolves CDI names anyway");
     }
+    let version = match engine {
+        Engine::Containerd => containerd_version(line),
+        Engine::Docker | Engine::Crio => None,
+    };
+    if let Some((1, minor)) = version
+        && runtime.enable_cdi
+        && minor < FIRST_WITH_CDI
+    {
+        log::warn!(
+            "--cdi.enabled is ignored by containerd 1.{minor}: it resolves CDI names from 1.{FIRST_WITH_CDI} on; the runtime \
+             nvidia resolves those of annotations and NVIDIA_VISIBLE_DEVICES"
+        );
+    }
     Ok(Registration {
         engine,
         config: config.into(),
         drop_in: drop_in.map(PathBuf::from),
         runtime,
-        drops_default: engine == Engine::Containerd && is_containerd_1(line),
+        drops_default: matches!(version, Some((1, _))),
     })
 }
 
@@ -158,13 +198,17 @@ fn runtime(engine: Engine, line: &CommandLine) -> Result<Runtime> {
     })
 }
 
-/// Returns true if the installed containerd has version 1; false if there is none.
-fn is_containerd_1(line: &CommandLine) -> bool {
+/// Returns the major and minor version of the installed containerd; None if there is none.
+fn containerd_version(line: &CommandLine) -> Option<(u32, u32)> {
     let program = non_empty(line, "executable-path").unwrap_or("containerd");
-    // containerd github.com/containerd/containerd 1.7.24 1.7.24
-    ask(program, &["--version"]).is_ok_and(|text| {
-        let mut words = text.split_whitespace().skip(2);
-        words.any(|word| word.trim_start_matches('v').starts_with("1."))
+    version_of_containerd(&ask(program, &["--version"]).ok()?)
+}
+
+/// Reads a line such as `containerd github.com/containerd/containerd 1.7.24 1.7.24`.
+fn version_of_containerd(text: &str) -> Option<(u32, u32)> {
+    text.split_whitespace().skip(2).find_map(|word| {
+        let mut parts = word.trim_start_matches('v').split('.');
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     })
 }
 
@@ -195,27 +239,6 @@ fn dumped(engine: Engine, line: &CommandLine) -> Result<Option<String>> {
         }
     }
     last.map_or(Ok(None), Err)
-}
-
-fn ask(program: &str, arguments: &[&str]) -> Result<String> {
-    let failed = |text: String| Error::new(ErrorKind::System, text);
-    let output = Command::new(program)
-        .args(arguments)
-        .output()
-        .map_err(|error| {
-            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-            Error::file("execution failed", program, errno)
-        })?;
-    if !output.status.success() {
-        let reason = String::from_utf8_lossy(&output.stderr);
-        let reason = reason.lines().next().unwrap_or_default();
-        return Err(failed(format!(
-            "{program} {}: {}: {reason}",
-            arguments.join(" "),
-            output.status
-        )));
-    }
-    String::from_utf8(output.stdout).map_err(|error| failed(format!("{program}: {error}")))
 }
 
 fn show(edits: &[Edit]) -> Result<()> {
@@ -265,4 +288,23 @@ fn oci_hook(line: &CommandLine) -> Result<()> {
     }
     info!("Wrote updated config to {path}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_of_containerd;
+
+    #[test]
+    fn containerd_says_its_version() {
+        for (text, version) in [
+            (
+                "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1",
+                Some((1, 6)),
+            ),
+            ("containerd containerd.io v2.1.4 75cb2b7193e4", Some((2, 1))),
+            ("containerd", None),
+        ] {
+            assert_eq!(version_of_containerd(text), version, "{text}");
+        }
+    }
 }

@@ -1,5 +1,11 @@
 //! Diagnoses this machine: reports each problem with its symptom and repair.
+//!
+//! There are three levels. *Wrong* is what does not work although somebody has set it up; only this sets the exit code.
+//! *Advice* is what works differently than one may expect, or would work better. All else is *ok*.
 
+mod containerd;
+mod daemon;
+mod docker;
 mod driver;
 mod engines;
 mod hardware;
@@ -11,7 +17,7 @@ mod toolkit;
 
 use libnvc::Result;
 use nvc_cdi::{Registry, STANDARD_DIRECTORIES};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::invalid;
 use crate::line::CommandLine;
@@ -25,96 +31,164 @@ const NO_GPU: &str = "nvidia-smi fails, and no container gets a GPU";
 #[derive(Debug)]
 struct Check {
     name: &'static str,
-    faults: Vec<Fault>,
+    findings: Vec<Finding>,
+}
+
+/// How bad a finding is; in the order of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Wrong,
+    Advice,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Fault {
+struct Finding {
+    level: Level,
     what: String,
-    /// Symptom for users.
-    shows: &'static str,
+    /// What users see.
+    symptom: &'static str,
     /// The command or step that repairs it.
     repair: String,
+    /// More about it, printed on request.
+    details: Vec<String>,
 }
 
-impl Fault {
-    fn new(what: impl Into<String>, shows: &'static str, repair: impl Into<String>) -> Self {
+impl Finding {
+    fn wrong(what: impl Into<String>, symptom: &'static str, repair: impl Into<String>) -> Self {
         Self {
+            level: Level::Wrong,
             what: what.into(),
-            shows,
+            symptom,
             repair: repair.into(),
+            details: Vec::new(),
+        }
+    }
+
+    fn advice(what: impl Into<String>, symptom: &'static str, repair: impl Into<String>) -> Self {
+        Self {
+            level: Level::Advice,
+            ..Self::wrong(what, symptom, repair)
         }
     }
 }
 
-/// The exit code is 1 if there is a problem.
+/// The exit code is 1 if something is wrong.
 pub(super) fn run(line: &CommandLine) -> Result<u8> {
     let as_json = match line.text("format") {
         "text" => false,
         "json" => true,
         other => return Err(invalid(format!("invalid --format value: {other}"))),
     };
+    let checks = checks(line);
+    print(&if as_json {
+        to_json(&checks)
+    } else {
+        to_text(&checks, line.flag("details"))
+    })?;
+    Ok(u8::from(count(&checks, Level::Wrong) > 0))
+}
+
+fn checks(line: &CommandLine) -> Vec<Check> {
     let (config, mut of_config) = settings::config(line);
     let place = Place::find(&config);
     let registry = Registry::load(&STANDARD_DIRECTORIES);
     of_config.extend(toolkit::settings(&config, &place, &registry));
-    let checks = [
-        ("kernel module", driver::module(&place)),
+    let (module, libraries) = (driver::module(&place), libraries::all(&place));
+    // NVML fails without them, which is reported already.
+    let nvml = if module.is_empty() && libraries.is_empty() {
+        driver::nvml(&place)
+    } else {
+        Vec::new()
+    };
+    let of_driver = [
+        ("kernel module", module),
         ("device nodes", driver::nodes(&place)),
-        ("libraries", libraries::all(&place)),
-        ("management library", driver::nvml(&place)),
+        ("libraries", libraries),
+        ("management library", nvml),
         ("fabric manager", hardware::fabric()),
+    ];
+    let mut lists = of_driver.iter().flat_map(|(_, findings)| findings);
+    let driver_works = lists.all(|finding| finding.level != Level::Wrong);
+    let others = [
         ("persistence daemon", driver::persistence(&place)),
         ("config.toml", of_config),
         ("SELinux", settings::selinux()),
-        ("docker", engines::docker()),
-        ("containerd", engines::containerd(&config)),
+        ("programs", toolkit::programs(&config, &registry)),
+        ("docker", docker::all()),
+        ("containerd", containerd::all(&config)),
         ("runc", engines::runc()),
+        ("podman", engines::hooks()),
         (
-            "engines and programs",
-            toolkit::programs(&config, &registry),
+            "CDI specifications",
+            specifications::all(&registry, driver_works),
         ),
-        ("CDI specifications", specifications::all(&registry)),
-        ("hook program", specifications::hook_program()),
     ];
-    let checks = checks.map(|(name, faults)| Check { name, faults });
-    print(&if as_json {
-        to_json(&checks)
-    } else {
-        to_text(&checks)
-    })?;
-    Ok(u8::from(
-        checks.iter().any(|check| !check.faults.is_empty()),
-    ))
+    let all = of_driver.into_iter().chain(others);
+    all.map(|(name, findings)| Check { name, findings })
+        .collect()
 }
 
-fn to_text(checks: &[Check]) -> String {
+fn count(checks: &[Check], level: Level) -> usize {
+    let findings = checks.iter().flat_map(|check| &check.findings);
+    findings.filter(|finding| finding.level == level).count()
+}
+
+fn count_ok(checks: &[Check]) -> usize {
+    let ok = checks.iter().filter(|check| check.findings.is_empty());
+    ok.count()
+}
+
+fn to_text(checks: &[Check], with_details: bool) -> String {
     let mut text = String::new();
-    for check in checks {
-        if check.faults.is_empty() {
-            text += &format!("ok       {}\n", check.name);
-        }
-        for fault in &check.faults {
-            text += &format!("WRONG    {}: {}\n", check.name, fault.what);
-            text += &format!(
-                "         shows as: {}\n         repair: {}\n",
-                fault.shows, fault.repair
-            );
+    for (level, word) in [(Level::Wrong, "WRONG"), (Level::Advice, "advice")] {
+        for check in checks {
+            let findings = check.findings.iter();
+            for finding in findings.filter(|finding| finding.level == level) {
+                text += &format!("{word:8} {}: {}\n", check.name, finding.what);
+                text += &format!("         symptom: {}\n", finding.symptom);
+                text += &format!("         repair: {}\n", finding.repair);
+                match finding.details.len() {
+                    0 => {}
+                    _ if with_details => {
+                        for detail in &finding.details {
+                            text += &format!("         - {detail}\n");
+                        }
+                    }
+                    n => text += &format!("         details: {n}, with --details\n"),
+                }
+            }
         }
     }
-    text
+    for check in checks.iter().filter(|check| check.findings.is_empty()) {
+        text += &format!("ok       {}\n", check.name);
+    }
+    let wrong = count(checks, Level::Wrong);
+    let advice = count(checks, Level::Advice);
+    text + &format!("{wrong} wrong, {advice} advice, {} ok\n", count_ok(checks))
 }
 
 fn to_json(checks: &[Check]) -> String {
-    let fault =
-        |fault: &Fault| json!({ "what": fault.what, "shows": fault.shows, "repair": fault.repair });
+    let finding = |finding: &Finding| {
+        json!({
+            "level": match finding.level { Level::Wrong => "wrong", Level::Advice => "advice" },
+            "what": finding.what,
+            "symptom": finding.symptom,
+            "repair": finding.repair,
+            "details": finding.details,
+        })
+    };
     let check = |check: &Check| {
-        let faults: Vec<_> = check.faults.iter().map(fault).collect();
-        json!({ "check": check.name, "ok": faults.is_empty(), "faults": faults })
+        let findings: Vec<Value> = check.findings.iter().map(finding).collect();
+        json!({ "check": check.name, "ok": findings.is_empty(), "findings": findings })
     };
     format!(
         "{:#}\n",
-        json!({ "checks": checks.iter().map(check).collect::<Vec<_>>() })
+        json!({
+            "checks": checks.iter().map(check).collect::<Vec<_>>(),
+            "wrong": count(checks, Level::Wrong),
+            "advice": count(checks, Level::Advice),
+            "ok": count_ok(checks),
+        })
     )
 }
 
@@ -127,6 +201,7 @@ fn read(path: &str) -> Option<String> {
 fn version_in(text: &str) -> Option<Vec<u32>> {
     let word = text
         .split([' ', '\n', ',', '-', '+', '~'])
+        .map(|word| word.strip_prefix('v').unwrap_or(word))
         .find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()))?;
     Some(
         word.split('.')
@@ -137,12 +212,36 @@ fn version_in(text: &str) -> Option<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::version_in;
+    use super::*;
 
     #[test]
     fn versions_are_found() {
         assert_eq!(version_in("runc version 1.1.5+ds1\n"), Some(vec![1, 1, 5]));
         assert_eq!(version_in("podman version 4.3.1"), Some(vec![4, 3, 1]));
+        let containerd = "containerd containerd.io v1.6.33 d2d58213f83a";
+        assert_eq!(version_in(containerd), Some(vec![1, 6, 33]));
         assert_eq!(version_in("none"), None);
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first() {
+        let check = |name, findings| Check { name, findings };
+        let mut stale = Finding::wrong("b", "s", "r");
+        stale.details = vec!["d1".into(), "d2".into()];
+        let checks = [
+            check("one", vec![Finding::advice("a", "s", "r")]),
+            check("two", vec![]),
+            check("three", vec![stale]),
+        ];
+        let text = to_text(&checks, false);
+        assert_eq!(
+            text,
+            "WRONG    three: b\n         symptom: s\n         repair: r\n         details: 2, with --details\n\
+             advice   one: a\n         symptom: s\n         repair: r\n\
+             ok       two\n\
+             1 wrong, 1 advice, 1 ok\n"
+        );
+        let text = to_text(&checks, true);
+        assert!(text.contains("repair: r\n         - d1\n         - d2\nadvice"));
     }
 }

@@ -93,6 +93,112 @@ pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<Stri
     Ok(entry.map(|_| program.unwrap_or_default().into()))
 }
 
+/// Returns true if a main file disables the CRI plugin, which provides runtimes to pods.
+pub(crate) fn disables_cri(path: &Path, text: &str) -> bool {
+    let names = [plugin_of(1), plugin_of(2), plugin_of(3)];
+    let document = tables::parse(path, text).ok();
+    let disabled = document.as_ref().and_then(|d| d.get("disabled_plugins"));
+    let mut disabled = disabled.and_then(Item::as_array).into_iter().flatten();
+    disabled.any(|name| name.as_str().is_some_and(|name| names.contains(&name)))
+}
+
+/// Settings of a main file that a drop-in replaces.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hidden {
+    /// Their keys, in the CRI plugin's section.
+    pub(crate) keys: Vec<String>,
+    /// Options of `configure` that write the drop-in again.
+    pub(crate) options: String,
+}
+
+/// Returns the settings of the main file that our drop-in replaces by other ones: it repeats the whole section, as that
+/// was then. `replaces` is true if this containerd takes nothing of the main file's section, as 1.x does.
+pub(crate) fn hidden(
+    path: &Path,
+    text: &str,
+    drop_in: &Path,
+    drop_in_text: &str,
+    replaces: bool,
+) -> Result<Hidden> {
+    let main = tables::parse(path, text)?;
+    let own = tables::parse(drop_in, drop_in_text)?;
+    let plugin = plugin_of(version_of(&main)?);
+    let section = ["plugins", plugin];
+    let parts = (
+        tables::get(main.as_item(), &section),
+        tables::get(own.as_item(), &section),
+    );
+    let (Some(main), Some(own)) = parts else {
+        return Ok(Hidden::default());
+    };
+    let mut hidden = Hidden::default();
+    // The entries that we add are no copies.
+    let mut added: Vec<Vec<&str>> = vec![vec!["enable_cdi"]];
+    let runtimes = tables::get(own, &["containerd", "runtimes"]).and_then(Item::as_table_like);
+    for (name, entry) in runtimes.into_iter().flat_map(|table| table.iter()) {
+        let program = tables::text(entry, &["options", "BinaryName"]).unwrap_or_default();
+        if !program.contains("nvidia-container-runtime") {
+            continue;
+        }
+        added.push(vec!["containerd", "runtimes", name]);
+        if name != "nvidia" {
+            hidden.options += &format!(" --nvidia-runtime-name={name}");
+        }
+        if !program.ends_with("bin/nvidia-container-runtime") {
+            hidden.options += &format!(" --nvidia-runtime-path={program}");
+        }
+        if tables::text(own, &["containerd", "default_runtime_name"]) == Some(name) {
+            added.push(vec!["containerd", "default_runtime_name"]);
+            hidden.options += " --nvidia-set-as-default";
+        }
+    }
+    if added.len() == 1 {
+        return Ok(Hidden::default()); // not our drop-in
+    }
+    if tables::get(own, &["enable_cdi"]).and_then(Item::as_bool) == Some(true) {
+        hidden.options += " --cdi.enabled";
+    }
+    differing(
+        main,
+        own,
+        replaces,
+        &mut Vec::new(),
+        &added,
+        &mut hidden.keys,
+    );
+    Ok(hidden)
+}
+
+/// Collects the keys of one item that another has with another value, or, if it `replaces` the first, not at all.
+fn differing<'a>(
+    main: &'a Item,
+    own: &Item,
+    replaces: bool,
+    place: &mut Vec<&'a str>,
+    added: &[Vec<&str>],
+    keys: &mut Vec<String>,
+) {
+    for (key, item) in main
+        .as_table_like()
+        .into_iter()
+        .flat_map(|table| table.iter())
+    {
+        place.push(key);
+        let other = own.as_table_like().and_then(|own| own.get(key));
+        if added.iter().all(|added| added != place) {
+            match other {
+                Some(other) if item.is_table_like() && other.is_table_like() => {
+                    differing(item, other, replaces, place, added, keys);
+                }
+                Some(other) if toml_values::equal(item, other) => {}
+                None if !replaces => {}
+                _ => keys.push(place.join(".")),
+            }
+        }
+        place.pop();
+    }
+}
+
 /// Removes the runtime and the import from a main file; the keys that [`add`] sets get their values from `before`.
 pub(crate) fn restore(
     path: &Path,

@@ -154,6 +154,15 @@ pub(crate) fn names(text: &str, program: &str) -> Vec<String> {
         .collect()
 }
 
+/// Returns true if a text lets docker resolve CDI names.
+pub(crate) fn enables_cdi(text: &str) -> bool {
+    let value: Option<serde_json::Value> = serde_json::from_str(text).ok();
+    let feature = value
+        .as_ref()
+        .and_then(|value| value.get("features")?.get("cdi")?.as_bool());
+    feature == Some(true)
+}
+
 fn is_registered(runtimes: &CstObject, runtime: &Runtime) -> bool {
     let Some(entry) = runtimes.object_value(&runtime.name) else {
         return false;

@@ -17,6 +17,7 @@ use nvc_policy::config;
 use nvc_policy::config::lookup::Place;
 use nvc_program::hook_names;
 
+use super::machine::Machine;
 use crate::commands::invalid;
 use crate::line::CommandLine;
 use crate::logging::print;
@@ -36,6 +37,8 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     if options.has_one_hook() {
         check_merged(&options.hooks.program.path)?;
     }
+    // Before NVML is asked: a change in between is seen later.
+    let machine = Machine::here();
     let made = match (generate(&options), &target) {
         (Err(error), Some((path, _))) if error.kind() == ErrorKind::NotFound => {
             return Err(without_devices(error, path));
@@ -46,7 +49,8 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     if let Some(most) = most {
         within(&made.spec, most)?;
     }
-    let comment = file::comment(&recorded(line.spelled_out_without(&NOT_RECORDED))?);
+    let words = recorded(line.spelled_out_without(&NOT_RECORDED))?;
+    let comment = file::comment(&words, &machine.to_text());
     let Some((path, format)) = target else {
         let format = format.unwrap_or(Format::Yaml);
         let parts = made.parts.iter().map(|(_, spec)| spec);
@@ -70,6 +74,7 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     for (path, spec) in &files {
         file::write(path, spec, format, Some(&comment))?;
         info!("Generated CDI spec with version {}", spec.cdi_version);
+        info!("Wrote {}", path.display());
     }
     Ok(())
 }

@@ -7,12 +7,13 @@ use libnvc::host::{DriverConfig, DriverRoot, DriverSession, major_of, procfs};
 
 use super::hardware;
 use super::place::{Kind, Place};
-use super::{Fault, NO_GPU, read};
+use super::{Finding, NO_GPU, read};
+use crate::commands::cdi::machine::module_version;
 use crate::query;
 
 const VERSION: &str = "/proc/driver/nvidia/version";
 
-pub(super) fn module(place: &Place) -> Vec<Fault> {
+pub(super) fn module(place: &Place) -> Vec<Finding> {
     if place.kind != Kind::Usual {
         return Vec::new();
     }
@@ -24,21 +25,18 @@ pub(super) fn module(place: &Place) -> Vec<Fault> {
 }
 
 /// Checks that module and libraries have the same version.
-fn mismatch(place: &Place) -> Vec<Fault> {
+fn mismatch(place: &Place) -> Vec<Finding> {
     let text = read(VERSION).unwrap_or_default();
-    let module = text.lines().next().and_then(|line| {
-        line.split_whitespace()
-            .find(|word| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.'))
-    });
+    let module = module_version(&text);
     let libraries = nvc_generate::driver_files::version(&place.root).ok();
     match (module, libraries) {
         (Some(module), Some(libraries)) if module != libraries => {
             let what =
                 format!("the module is of driver {module}, the libraries are of {libraries}");
-            let shows = "nvidia-smi: Driver/library version mismatch";
-            vec![Fault::new(
+            let symptom = "nvidia-smi: Driver/library version mismatch";
+            vec![Finding::wrong(
                 what,
-                shows,
+                symptom,
                 "reboot, or unload the modules and load the new ones",
             )]
         }
@@ -46,7 +44,7 @@ fn mismatch(place: &Place) -> Vec<Fault> {
     }
 }
 
-pub(super) fn nodes(place: &Place) -> Vec<Fault> {
+pub(super) fn nodes(place: &Place) -> Vec<Finding> {
     if place.kind != Kind::Usual || !Path::new(VERSION).exists() {
         return Vec::new(); // already reported
     }
@@ -65,22 +63,22 @@ pub(super) fn nodes(place: &Place) -> Vec<Fault> {
         ),
         ("nvidia-uvm-tools", uvm, 1, "profilers fail in containers"),
     ];
-    let shared = shared.map(|(name, major, minor, shows)| RequiredNode {
+    let shared = shared.map(|(name, major, minor, symptom)| RequiredNode {
         path: format!("{dev}/{name}"),
         major,
         minor,
-        shows,
+        symptom,
         repair: make.into(),
     });
     let of_gpus = gpu_minors().into_iter().map(|minor| RequiredNode {
         path: format!("{dev}/nvidia{minor}"),
         major: nvidia,
         minor,
-        shows: "this GPU is missing in containers",
+        symptom: "this GPU is missing in containers",
         repair: format!("nvidia-modprobe -c {minor}"),
     });
     let nodes = shared.into_iter().chain(of_gpus);
-    nodes.filter_map(|node| node.fault()).collect()
+    nodes.filter_map(|node| node.finding()).collect()
 }
 
 /// Returns the minor numbers of the GPUs that the module drives.
@@ -99,31 +97,35 @@ struct RequiredNode {
     major: Option<u32>,
     minor: u32,
     /// Symptom without it.
-    shows: &'static str,
+    symptom: &'static str,
     /// The command that creates it.
     repair: String,
 }
 
 impl RequiredNode {
-    fn fault(&self) -> Option<Fault> {
+    fn finding(&self) -> Option<Finding> {
         let Self {
             path,
             minor,
             repair,
             ..
         } = self;
-        let shows = self.shows;
+        let symptom = self.symptom;
         let Some(major) = self.major else {
             let what = format!("{path} has no driver in /proc/devices");
-            return Some(Fault::new(what, shows, "modprobe nvidia nvidia-uvm"));
+            return Some(Finding::wrong(what, symptom, "modprobe nvidia nvidia-uvm"));
         };
         let Ok(facts) = std::fs::symlink_metadata(path) else {
             let what = format!("{path} is missing");
-            return Some(Fault::new(what, shows, repair));
+            return Some(Finding::wrong(what, symptom, repair));
         };
         if !facts.file_type().is_char_device() {
             let what = format!("{path} is not a device");
-            return Some(Fault::new(what, shows, format!("rm -r {path}; {repair}")));
+            return Some(Finding::wrong(
+                what,
+                symptom,
+                format!("rm -r {path}; {repair}"),
+            ));
         }
         let number = facts.rdev();
         let found = (nix::sys::stat::major(number), nix::sys::stat::minor(number));
@@ -132,11 +134,15 @@ impl RequiredNode {
                 "{path} is device {}:{}, the driver's is {major}:{minor}",
                 found.0, found.1
             );
-            return Some(Fault::new(what, shows, format!("rm {path}; {repair}")));
+            return Some(Finding::wrong(
+                what,
+                symptom,
+                format!("rm {path}; {repair}"),
+            ));
         }
         let is_for_root = facts.permissions().mode() & 0o006 != 0o006 && facts.gid() == 0;
         is_for_root.then(|| {
-            Fault::new(
+            Finding::wrong(
                 format!("only root may use {path}"),
                 "users other than root have no GPU, also in rootless containers",
                 format!("chmod 666 {path}; see NVreg_DeviceFileMode of the module"),
@@ -145,7 +151,7 @@ impl RequiredNode {
     }
 }
 
-pub(super) fn nvml(place: &Place) -> Vec<Fault> {
+pub(super) fn nvml(place: &Place) -> Vec<Finding> {
     // A Jetson need not have it.
     if place.kind == Kind::Tegra {
         return Vec::new();
@@ -166,17 +172,17 @@ pub(super) fn nvml(place: &Place) -> Vec<Fault> {
                 .advice()
                 .unwrap_or("nvidia-smi says more; see the kernel's log for NVRM")
                 .to_string();
-            return vec![Fault::new(error.message(), NO_GPU, repair)];
+            return vec![Finding::wrong(error.message(), NO_GPU, repair)];
         }
     };
-    let mut faults = Vec::new();
+    let mut findings = Vec::new();
     for failed in &info.failed {
         let repair = failed
             .error
             .advice()
             .unwrap_or("see the kernel's log for Xid errors")
             .to_string();
-        faults.push(Fault::new(
+        findings.push(Finding::wrong(
             format!("{failed}: {}", failed.error.message()),
             "this GPU is left out",
             repair,
@@ -192,36 +198,40 @@ pub(super) fn nvml(place: &Place) -> Vec<Fault> {
             let repair = format!(
                 "nvidia-smi mig -i {index} -cgi PROFILE -C, or nvidia-smi -i {index} -mig 0"
             );
-            faults.push(Fault::new(what, "this GPU is in no specification", repair));
+            findings.push(Finding::advice(
+                what,
+                "this GPU is in no specification",
+                repair,
+            ));
         }
     }
     if info.gpus.iter().any(|gpu| !gpu.mig_devices.is_empty()) {
-        faults.extend(mig(place));
+        findings.extend(mig(place));
     }
-    faults
+    findings
 }
 
 /// Checks the files and nodes of MIG devices' capabilities.
-fn mig(place: &Place) -> Option<Fault> {
-    let shows = "MIG devices are in no specification";
+fn mig(place: &Place) -> Option<Finding> {
+    let symptom = "MIG devices are in no specification";
     if !Path::new(VERSION).exists() {
         return None; // already reported
     }
     if read("/proc/driver/nvidia-caps/mig-minors").is_none() {
         let what = "/proc/driver/nvidia-caps/mig-minors is missing";
         let repair = "load the module nvidia with its capability devices";
-        return Some(Fault::new(what, shows, repair));
+        return Some(Finding::wrong(what, symptom, repair));
     }
     let nodes = place.dev().join("nvidia-caps");
     (!nodes.exists()).then(|| {
         let what = format!("there are MIG devices, and {} is missing", nodes.display());
         let repair =
             "find /proc/driver/nvidia/capabilities -name access -exec nvidia-modprobe -f {} ';'";
-        Fault::new(what, shows, repair)
+        Finding::wrong(what, symptom, repair)
     })
 }
 
-pub(super) fn persistence(place: &Place) -> Vec<Fault> {
+pub(super) fn persistence(place: &Place) -> Vec<Finding> {
     let program = [
         "/usr/bin/nvidia-persistenced",
         "/usr/sbin/nvidia-persistenced",
@@ -239,7 +249,7 @@ pub(super) fn persistence(place: &Place) -> Vec<Fault> {
         return Vec::new();
     }
     let what = "nvidia-persistenced is installed and does not run";
-    vec![Fault::new(
+    vec![Finding::advice(
         what,
         "each first use of a GPU takes seconds",
         "systemctl enable --now nvidia-persistenced",

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Fault, NO_GPU, read};
+use super::{Finding, NO_GPU, read};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 const NVIDIA: &str = "0x10de";
@@ -19,12 +19,12 @@ struct Gpu {
 }
 
 /// Returns the reason why the module is not loaded.
-pub(super) fn no_module() -> Fault {
+pub(super) fn no_module() -> Finding {
     let gpus = gpus();
     if gpus.as_ref().is_some_and(Vec::is_empty) {
         let what =
             "this machine has no NVIDIA GPU on its PCI bus, and the module nvidia is not loaded";
-        return Fault::new(
+        return Finding::wrong(
             what,
             NO_GPU,
             "lspci -d 10de:; see the firmware's settings, or the hypervisor's passthrough",
@@ -40,7 +40,7 @@ pub(super) fn no_module() -> Fault {
     let is_loaded = modules.lines().any(|line| line.starts_with("nouveau "));
     if is_loaded || held(&["nouveau"]).is_some() {
         let repair = "echo blacklist nouveau > /etc/modprobe.d/nouveau.conf, rebuild the initial ramdisk, and reboot";
-        return Fault::new("the module nouveau has the GPUs", NO_GPU, repair);
+        return Finding::wrong("the module nouveau has the GPUs", NO_GPU, repair);
     }
     if let Some(gpu) = held(&["vfio-pci", "pci-stub", "nova_core"]) {
         let driver = gpu.driver.as_deref().unwrap_or_default();
@@ -52,13 +52,13 @@ pub(super) fn no_module() -> Fault {
             "for containers instead of virtual machines: echo {0} > {DEVICES}/{0}/driver/unbind; modprobe nvidia",
             gpu.bus
         );
-        return Fault::new(what, NO_GPU, repair);
+        return Finding::wrong(what, NO_GPU, repair);
     }
     not_loaded()
 }
 
 /// Describes a module that is not loaded, with what prevents it.
-fn not_loaded() -> Fault {
+fn not_loaded() -> Finding {
     let kernel =
         nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned());
     let kernel = kernel.unwrap_or_default();
@@ -69,15 +69,15 @@ fn not_loaded() -> Fault {
         let repair = format!(
             "install the headers of {kernel} and run dkms autoinstall, or boot the kernel that has the module"
         );
-        return Fault::new(what, NO_GPU, repair);
+        return Finding::wrong(what, NO_GPU, repair);
     }
     if is_secure_boot() {
         let what = "the module nvidia is not loaded, and Secure Boot admits signed modules only";
         let repair = "modprobe nvidia; if it says \"Key was rejected by service\": sign the module and enrol the key \
                       (mokutil --import), or switch Secure Boot off";
-        return Fault::new(what, NO_GPU, repair);
+        return Finding::wrong(what, NO_GPU, repair);
     }
-    Fault::new(
+    Finding::wrong(
         "the module nvidia is not loaded",
         NO_GPU,
         "modprobe nvidia; if that fails, install the driver",
@@ -113,14 +113,14 @@ fn gpus() -> Option<Vec<Gpu>> {
 }
 
 /// Machines with NVSwitches need the fabric manager.
-pub(super) fn fabric() -> Vec<Fault> {
+pub(super) fn fabric() -> Vec<Finding> {
     let has_switches = Path::new("/dev/nvidia-nvswitch0").exists()
         || fs::read_dir("/proc/driver/nvidia-nvswitch/devices")
             .is_ok_and(|mut devices| devices.next().is_some());
     if !has_switches || Path::new("/run/nvidia-fabricmanager/socket").exists() || is_managed() {
         return Vec::new();
     }
-    vec![Fault::new(
+    vec![Finding::wrong(
         "this machine has NVSwitches, and nvidia-fabricmanager does not run",
         "nvidia-smi works, and cuInit returns 802: system not yet initialized",
         "systemctl enable --now nvidia-fabricmanager; its version must be the driver's",

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use libnvc::library_file::{CacheEntry, entries};
 
-use super::Fault;
+use super::Finding;
 use super::place::{Kind, Place};
 
 /// Bits of an entry's flags for its architecture.
@@ -34,14 +34,14 @@ const USUAL: [&str; 5] = [
     "/lib",
 ];
 
-pub(super) fn all(place: &Place) -> Vec<Fault> {
+pub(super) fn all(place: &Place) -> Vec<Finding> {
     match place.kind {
         Kind::Usual => {}
         Kind::Wsl => return of_windows(),
         Kind::Tegra => return Vec::new(),
     }
     let Ok(cache) = fs::read(place.path(CACHE)) else {
-        return vec![Fault::new(
+        return vec![Finding::wrong(
             format!("{} cannot be read", place.path(CACHE).display()),
             "programs do not find the driver's libraries",
             ldconfig(place),
@@ -51,20 +51,20 @@ pub(super) fn all(place: &Place) -> Vec<Fault> {
     let native = entries.iter().filter(is_native_entry);
     let directories = native.filter_map(|entry| entry.path.parent());
     let directories: BTreeSet<_> = directories.map(Path::to_owned).collect();
-    let fault = |(name, shows)| match first(&entries, name) {
-        Some(path) => wrong(place, path, shows),
-        None => not_listed(place, &directories, name, shows),
+    let finding = |(name, symptom)| match first(&entries, name) {
+        Some(path) => wrong(place, path, symptom),
+        None => not_listed(place, &directories, name, symptom),
     };
-    WANTED.into_iter().filter_map(fault).collect()
+    WANTED.into_iter().filter_map(finding).collect()
 }
 
 /// Checks the libraries under WSL2, where Windows mounts its driver.
-fn of_windows() -> Vec<Fault> {
+fn of_windows() -> Vec<Finding> {
     const LIBRARY: &str = "/usr/lib/wsl/lib/libdxcore.so";
     if Path::new(LIBRARY).exists() {
         return Vec::new();
     }
-    vec![Fault::new(
+    vec![Finding::wrong(
         format!("{LIBRARY} is missing: Windows has not mounted its driver"),
         "no adapters were found",
         "install NVIDIA's driver for Windows; in Windows: wsl --update, then wsl --shutdown",
@@ -92,11 +92,11 @@ fn first<'a>(entries: &'a [CacheEntry], name: &str) -> Option<&'a Path> {
 }
 
 /// Checks a library that the cache names.
-fn wrong(place: &Place, listed: &Path, shows: &'static str) -> Option<Fault> {
+fn wrong(place: &Place, listed: &Path, symptom: &'static str) -> Option<Finding> {
     let (path, shown) = (inside(place, listed), listed.display());
     if listed.components().any(|part| part.as_os_str() == "stubs") {
         let directory = listed.parent().unwrap_or(listed).display();
-        return Some(Fault::new(
+        return Some(Finding::wrong(
             format!(
                 "the loader finds {shown}, a stub library for linking, instead of the driver's library"
             ),
@@ -112,20 +112,20 @@ fn wrong(place: &Place, listed: &Path, shows: &'static str) -> Option<Fault> {
         return None;
     }
     Some(match fs::read_link(&path) {
-        Ok(target) => Fault::new(
+        Ok(target) => Finding::wrong(
             format!(
                 "{shown} is a link to {}, which is missing",
                 target.display()
             ),
-            shows,
+            symptom,
             format!(
                 "install the driver's libraries again, then {}",
                 ldconfig(place)
             ),
         ),
-        Err(_) => Fault::new(
+        Err(_) => Finding::wrong(
             format!("{shown} is in the loader's cache, and is missing"),
-            shows,
+            symptom,
             format!(
                 "install the driver's libraries again, or {}",
                 ldconfig(place)
@@ -150,8 +150,8 @@ fn not_listed(
     place: &Place,
     directories: &BTreeSet<PathBuf>,
     name: &str,
-    shows: &'static str,
-) -> Option<Fault> {
+    symptom: &'static str,
+) -> Option<Finding> {
     let exists = |directory: &Path| is_native(&inside(place, &directory.join(name)));
     // The loader also searches the default directories.
     if directories.iter().any(|directory| exists(directory)) {
@@ -162,17 +162,17 @@ fn not_listed(
         .map(Path::new)
         .find(|directory| exists(directory));
     Some(match found {
-        Some(directory) => Fault::new(
+        Some(directory) => Finding::wrong(
             format!(
                 "{} is not in the loader's cache",
                 directory.join(name).display()
             ),
-            shows,
+            symptom,
             ldconfig(place),
         ),
-        None => Fault::new(
+        None => Finding::wrong(
             format!("{name} is missing"),
-            shows,
+            symptom,
             "install the driver's libraries",
         ),
     })

@@ -6,7 +6,7 @@ use nvc_generate::driver_files;
 use nvc_policy::config::Config;
 use nvc_policy::platform;
 
-use super::Fault;
+use super::Finding;
 use crate::query;
 
 /// Where a driver container mounts its root.
@@ -67,7 +67,7 @@ impl Place {
     }
 
     /// Checks that the configuration names the place.
-    pub(super) fn faults(&self, config: &Config) -> Vec<Fault> {
+    pub(super) fn findings(&self, config: &Config) -> Vec<Finding> {
         let configured = configured(config);
         if configured == self.root {
             return Vec::new();
@@ -78,8 +78,8 @@ impl Place {
         );
         let repair =
             format!("nvidia-ctk config --set nvidia-container-cli.root={found} --in-place");
-        let shows = "containers: load library failed: libnvidia-ml.so.1, or no driver files";
-        vec![Fault::new(what, shows, repair)]
+        let symptom = "containers: load library failed: libnvidia-ml.so.1, or no driver files";
+        vec![Finding::wrong(what, symptom, repair)]
     }
 }
 

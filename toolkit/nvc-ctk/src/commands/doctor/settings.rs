@@ -5,33 +5,33 @@ use std::path::Path;
 use nvc_hostfile::programs;
 use nvc_policy::config::{Config, lookup};
 
-use super::{Fault, read};
+use super::{Finding, read};
 use crate::line::CommandLine;
 
 /// Reads the configuration; returns the defaults if it cannot be read.
-pub(super) fn config(line: &CommandLine) -> (Config, Vec<Fault>) {
+pub(super) fn config(line: &CommandLine) -> (Config, Vec<Finding>) {
     let given = line.given("config").map(Path::new);
     let place = lookup::place(given, |name| std::env::var_os(name));
     let file = place.file.display();
     match lookup::load(&place, place.named) {
         Err(error) => {
-            let shows = "every container that requests a GPU fails";
-            let repair = format!("correct {file}; nvidia-ctk config default shows the defaults");
-            let fault = Fault::new(format!("{file}: {error}"), shows, repair);
-            (Config::default(), vec![fault])
+            let symptom = "every container that requests a GPU fails";
+            let repair = format!("correct {file}; nvidia-ctk config default symptom the defaults");
+            let finding = Finding::wrong(format!("{file}: {error}"), symptom, repair);
+            (Config::default(), vec![finding])
         }
         Ok(loaded) => {
-            let fault = |warning| {
+            let finding = |warning| {
                 let repair = format!("correct the key in {file}");
-                Fault::new(warning, "the setting has no effect", repair)
+                Finding::wrong(warning, "the setting has no effect", repair)
             };
-            let faults = loaded.warnings.into_iter().map(fault).collect();
-            (loaded.config, faults)
+            let findings = loaded.warnings.into_iter().map(finding).collect();
+            (loaded.config, findings)
         }
     }
 }
 
-pub(super) fn selinux() -> Vec<Fault> {
+pub(super) fn selinux() -> Vec<Finding> {
     if read("/sys/fs/selinux/enforce").as_deref().map(str::trim) != Some("1") {
         return Vec::new();
     }
@@ -50,7 +50,7 @@ pub(super) fn selinux() -> Vec<Fault> {
         return Vec::new();
     }
     let what = "SELinux does not let containers use devices";
-    vec![Fault::new(
+    vec![Finding::wrong(
         what,
         "podman: permission denied on /dev/nvidia*",
         "setsebool -P container_use_devices on",

@@ -1,68 +1,88 @@
 //! Checks CDI specifications and their hook program.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
 
 use nvc_cdi::{Registry, STANDARD_DIRECTORIES, version};
 
-use super::{Fault, version_in};
+use super::{Finding, version_in};
+use crate::ask::ask;
 use crate::commands::cdi::verify;
 
-pub(super) fn all(registry: &Registry) -> Vec<Fault> {
-    let mut faults = misnamed();
+/// `driver_works` is false if the driver has findings of its own: then files that need its answers are not compared.
+pub(super) fn all(registry: &Registry, driver_works: bool) -> Vec<Finding> {
+    let mut findings = misnamed();
     let broken = "CDI devices are missing, or containers with them do not start";
     let open = "an image can run its code as root of this machine (CVE-2025-23266)";
-    let findings = verify::findings(registry).into_iter();
-    let findings = findings.map(|finding| (finding, broken));
+    let files = verify::findings(registry).into_iter();
+    let files = files.filter(|finding| driver_works || !finding.is_uncompared);
+    let files = files.map(|finding| (finding, broken));
     let hooks = verify::bare_hooks(registry).into_iter();
-    for (finding, shows) in findings.chain(hooks.map(|finding| (finding, open))) {
-        let what = format!("{}: {}", finding.file.display(), finding.text);
-        let repair = finding
+    for (found, symptom) in files.chain(hooks.map(|finding| (finding, open))) {
+        let what = format!("{}: {}", found.file.display(), found.text);
+        let repair = found
             .repair
             .unwrap_or_else(|| "remove the file, or have its maker write it again".into());
-        faults.push(Fault::new(what, shows, repair));
+        findings.push(Finding {
+            details: found.details,
+            ..Finding::wrong(what, symptom, repair)
+        });
     }
+    findings.extend(none(registry, driver_works));
     for file in registry.files() {
         let mode = std::fs::metadata(&file.path).map_or(0o644, |facts| facts.permissions().mode());
         if mode & 0o004 == 0 {
             let what = format!("{} can be read by root only", file.path.display());
             let repair = format!("chmod 644 {}", file.path.display());
-            faults.push(Fault::new(
+            findings.push(Finding::advice(
                 what,
                 "rootless containers do not find its devices",
                 repair,
             ));
         }
     }
-    faults.extend(too_new(registry));
-    faults
+    findings.extend(too_new(registry));
+    findings
+}
+
+/// Advises to write a specification if there is none of this machine's GPUs, and the driver could say what is in it.
+fn none(registry: &Registry, driver_works: bool) -> Option<Finding> {
+    let mut files = registry.files().iter();
+    let has_gpus = files.any(|file| file.spec.kind == "nvidia.com/gpu");
+    // A file that cannot be read is a finding already.
+    if has_gpus || !registry.problems().is_empty() || !driver_works {
+        return None;
+    }
+    Some(Finding::advice(
+        "no specification has this machine's GPUs",
+        "podman or docker run --device nvidia.com/gpu=all: unresolvable CDI devices",
+        "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml",
+    ))
 }
 
 /// Returns files that no engine reads because of their names.
-fn misnamed() -> Vec<Fault> {
+fn misnamed() -> Vec<Finding> {
     let directories = STANDARD_DIRECTORIES.iter().map(std::fs::read_dir);
     let files = directories.flatten().flatten().flatten();
     let files = files.map(|entry| entry.path());
     let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "yml"));
-    let fault = |path: std::path::PathBuf| {
+    let finding = |path: std::path::PathBuf| {
         let renamed = path.with_extension("yaml");
         let path = path.display();
-        Fault::new(
+        Finding::wrong(
             format!("{path} is not read: names end with .yaml or .json"),
             "unresolvable CDI devices",
             format!("mv {path} {}", renamed.display()),
         )
     };
-    files.map(fault).collect()
+    files.map(finding).collect()
 }
 
 /// Finds files that podman skips: before version 5 it supports no format after 0.5.0.
-fn too_new(registry: &Registry) -> Vec<Fault> {
-    let Ok(output) = Command::new("podman").arg("--version").output() else {
+fn too_new(registry: &Registry) -> Vec<Finding> {
+    let Ok(text) = ask("podman", &["--version"]) else {
         return Vec::new();
     };
-    let found = version_in(&String::from_utf8_lossy(&output.stdout));
+    let found = version_in(&text);
     let Some([major, ..]) = found.as_deref() else {
         return Vec::new();
     };
@@ -73,41 +93,14 @@ fn too_new(registry: &Registry) -> Vec<Fault> {
         .files()
         .iter()
         .filter(|file| version::rank(&file.spec.cdi_version) > version::rank("0.5.0"));
-    let fault = |file: &nvc_cdi::registry::SpecFile| {
+    let finding = |file: &nvc_cdi::registry::SpecFile| {
         let (path, version) = (file.path.display(), &file.spec.cdi_version);
         let what = format!("{path} has CDI version {version}, but podman {major} supports 0.5.0");
-        Fault::new(
+        Finding::wrong(
             what,
             "podman: unresolvable CDI devices",
             "nvidia-ctk cdi generate without --gids, and a class without a dot",
         )
     };
-    files.map(fault).collect()
-}
-
-pub(super) fn hook_program() -> Vec<Fault> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let directories = path.split(':').chain(["/usr/bin", "/usr/local/bin"]);
-    let found = directories
-        .map(|directory| Path::new(directory).join("nvidia-cdi-hook"))
-        .find(|path| path.exists());
-    let Some(found) = found else {
-        let what = "nvidia-cdi-hook is not in PATH";
-        return vec![Fault::new(
-            what,
-            "containers with CDI devices do not start",
-            "install nvidia-container-toolkit-base",
-        )];
-    };
-    let mode = std::fs::metadata(&found).map_or(0, |facts| facts.permissions().mode());
-    if mode & 0o111 == 0 {
-        let what = format!("{} is not executable", found.display());
-        let repair = format!("chmod 755 {}", found.display());
-        return vec![Fault::new(
-            what,
-            "containers with CDI devices do not start",
-            repair,
-        )];
-    }
-    Vec::new()
+    files.map(finding).collect()
 }

@@ -1,38 +1,33 @@
 //! Checks whether the toolkit's settings and programs fit this machine and its engines.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nvc_cdi::Registry;
 use nvc_hostfile::programs;
 use nvc_policy::config::{self, Config};
 use nvc_policy::mode::{Mode, Setting};
-use serde_json::Value;
 
+use super::Finding;
+use super::engines::{RUNTIME, find, is_program};
 use super::place::{Kind, Place};
-use super::{Fault, read};
 
 const HOOK: &str = "nvidia-container-runtime-hook";
-const RUNTIME: &str = "nvidia-container-runtime";
+const CLI: &str = "nvidia-container-cli";
+const CDI_HOOK: &str = "nvidia-cdi-hook";
 const DAEMON: &str = "/etc/docker/daemon.json";
 
-/// Directories whose hooks podman runs in every container.
-const HOOK_DIRECTORIES: [&str; 2] = [
-    "/usr/share/containers/oci/hooks.d",
-    "/etc/containers/oci/hooks.d",
-];
-
 /// Checks settings that are valid and do not fit this machine.
-pub(super) fn settings(config: &Config, place: &Place, registry: &Registry) -> Vec<Fault> {
-    let mut faults = place.faults(config);
-    faults.extend(mode(config, place, registry));
-    faults.extend(no_cgroups(config));
-    faults.extend(ldconfig(config));
-    faults.extend(annotations(config));
-    faults
+pub(super) fn settings(config: &Config, place: &Place, registry: &Registry) -> Vec<Finding> {
+    let mut findings = place.findings(config);
+    findings.extend(mode(config, place, registry));
+    findings.extend(no_cgroups(config));
+    findings.extend(ldconfig(config));
+    findings.extend(annotations(config));
+    findings
 }
 
 /// Checks annotations that were configured to be requests, and count only where the environment does.
-fn annotations(config: &Config) -> Option<Fault> {
+fn annotations(config: &Config) -> Option<Finding> {
     let prefixes = &config.runtime.cdi_annotation_prefixes;
     let usual = &Config::default().runtime.cdi_annotation_prefixes;
     (!prefixes.is_empty() && prefixes != usual && !config.accept_annotations).then(|| {
@@ -43,36 +38,36 @@ fn annotations(config: &Config) -> Option<Fault> {
 }
 
 /// Advises to let annotations decide, if a device plugin needs that.
-pub(super) fn ignored_annotations(what: &str) -> Fault {
+pub(super) fn ignored_annotations(what: &str) -> Finding {
     let what = format!(
         "{what}, and annotations count only where NVIDIA_VISIBLE_DEVICES does, and for no GPU that it does not name"
     );
     let repair = "nvidia-ctk config --set accept-annotations=true --in-place, if no engine here copies annotations of \
                   images into containers (podman up to version 4 does)";
-    let shows = "pods of a device plugin that uses annotations get no GPU: Ignoring devices requested by annotation";
-    Fault::new(what, shows, repair)
+    let symptom = "pods of a device plugin that uses annotations get no GPU: Ignoring devices requested by annotation";
+    Finding::advice(what, symptom, repair)
 }
 
-fn mode(config: &Config, place: &Place, registry: &Registry) -> Option<Fault> {
+fn mode(config: &Config, place: &Place, registry: &Registry) -> Option<Finding> {
     let (key, origin) = (config::MODE, config.mode_origin());
-    let fault = |what: &str, shows, repair: &str| {
+    let finding = |what: &str, symptom, repair: &str| {
         let word = &config.runtime.mode;
-        Some(Fault::new(
+        Some(Finding::wrong(
             format!("{key} = \"{word}\" ({origin}): {what}"),
-            shows,
+            symptom,
             repair,
         ))
     };
     let automatic = format!("nvidia-ctk config --set {key}=auto --in-place");
     let fails = "containers with the runtime nvidia do not start";
     match Setting::of(config) {
-        Setting::Unknown(_) => fault(
+        Setting::Unknown(_) => finding(
             "the modes are auto, legacy, cdi, jit-cdi and csv",
             fails,
             &automatic,
         ),
         Setting::Fixed(Mode::Csv) if place.kind != Kind::Tegra => {
-            fault("this machine is not a Jetson", fails, &automatic)
+            finding("this machine is not a Jetson", fails, &automatic)
         }
         Setting::Fixed(Mode::Cdi) => {
             let kind = &config.runtime.cdi_default_kind;
@@ -80,17 +75,17 @@ fn mode(config: &Config, place: &Place, registry: &Registry) -> Option<Fault> {
             let what = format!("no specification has devices of {kind}");
             let is_there = registry.device_names().any(|name| name.starts_with(&start));
             let repair = "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml";
-            (!is_there).then(|| fault(&what, "unresolvable CDI devices", repair))?
+            (!is_there).then(|| finding(&what, "unresolvable CDI devices", repair))?
         }
         Setting::Auto | Setting::Fixed(_) => None,
     }
 }
 
 /// Checks `no-cgroups`: the setting is global, but meant for rootless engines.
-fn no_cgroups(config: &Config) -> Option<Fault> {
+fn no_cgroups(config: &Config) -> Option<Finding> {
     let has_daemon = Path::new(DAEMON).exists() || Path::new("/run/docker.sock").exists();
     (config.cli.no_cgroups && has_daemon).then(|| {
-        Fault::new(
+        Finding::wrong(
             "nvidia-container-cli.no-cgroups is true, which is for rootless engines; this machine has docker's daemon",
             "docker run --gpus: Failed to initialize NVML: Unknown Error",
             "nvidia-ctk config --set nvidia-container-cli.no-cgroups=false --in-place",
@@ -98,7 +93,7 @@ fn no_cgroups(config: &Config) -> Option<Fault> {
     })
 }
 
-fn ldconfig(config: &Config) -> Option<Fault> {
+fn ldconfig(config: &Config) -> Option<Finding> {
     let value = config.cli.ldconfig.as_deref()?;
     let path = value
         .strip_prefix("program:")
@@ -107,7 +102,7 @@ fn ldconfig(config: &Config) -> Option<Fault> {
     let plain = path.strip_suffix(".real").unwrap_or(path);
     let exists = |path: &str| Path::new(path).exists();
     (!exists(plain) && !exists(&format!("{plain}.real"))).then(|| {
-        Fault::new(
+        Finding::wrong(
             format!("nvidia-container-cli.ldconfig is {value}, and {plain} is missing"),
             "containers do not start: ldcache error: open failed",
             "nvidia-ctk config --set nvidia-container-cli.ldconfig=@/sbin/ldconfig --in-place",
@@ -116,25 +111,18 @@ fn ldconfig(config: &Config) -> Option<Fault> {
 }
 
 /// Checks the programs that docker and podman start.
-pub(super) fn programs(config: &Config, registry: &Registry) -> Vec<Fault> {
-    let mut faults: Vec<Fault> = snap().into_iter().collect();
-    faults.extend(not_installed(registry));
-    faults.extend(no_low_level(config));
-    for directory in HOOK_DIRECTORIES {
-        faults.extend(missing_hooks(directory));
-    }
-    faults
+pub(super) fn programs(config: &Config, registry: &Registry) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = snap().into_iter().collect();
+    findings.extend(not_installed(registry));
+    findings.extend(no_low_level(config));
+    findings.extend(missing(config));
+    findings
 }
 
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH");
-    programs::find(name, &programs::directories(path.as_deref()))
-}
-
-fn snap() -> Option<Fault> {
+fn snap() -> Option<Finding> {
     let is_snap = Path::new("/snap/bin/docker").is_symlink() || Path::new("/snap/docker").exists();
     (is_snap && find("dockerd").is_none()).then(|| {
-        Fault::new(
+        Finding::wrong(
             "docker is a snap: it sees neither the driver's libraries nor this toolkit nor /etc/docker/daemon.json",
             "load library failed: libnvidia-ml.so.1, or could not select device driver \"\" with capabilities: [[gpu]]",
             "snap remove docker, and install docker as a package (docker.io or docker-ce)",
@@ -142,14 +130,14 @@ fn snap() -> Option<Fault> {
     })
 }
 
-fn not_installed(registry: &Registry) -> Option<Fault> {
+fn not_installed(registry: &Registry) -> Option<Finding> {
     let has_docker = find("dockerd").is_some();
     let has_devices = registry
         .device_names()
         .any(|name| name.starts_with("nvidia.com/gpu="));
     let has_program = find(HOOK).is_some() || find(RUNTIME).is_some();
     (has_docker && !has_devices && !has_program).then(|| {
-        Fault::new(
+        Finding::wrong(
             format!("docker is installed, and neither {HOOK} nor {RUNTIME} is"),
             "docker run --gpus: could not select device driver \"\" with capabilities: [[gpu]]",
             "install nvidia-container-toolkit, and restart docker",
@@ -158,7 +146,7 @@ fn not_installed(registry: &Registry) -> Option<Fault> {
 }
 
 /// Checks that the runtime finds one of the low-level runtimes that it executes.
-fn no_low_level(config: &Config) -> Option<Fault> {
+fn no_low_level(config: &Config) -> Option<Finding> {
     let names = &config.runtime.runtimes;
     let exists = |name: &String| {
         if name.contains('/') {
@@ -168,7 +156,7 @@ fn no_low_level(config: &Config) -> Option<Fault> {
         }
     };
     (find(RUNTIME).is_some() && !names.iter().any(exists)).then(|| {
-        Fault::new(
+        Finding::wrong(
             format!("none of {RUNTIME}.runtimes exists: {}", names.join(", ")),
             "containers with the runtime nvidia do not start",
             "install runc or crun, or set its path: nvidia-ctk config --set nvidia-container-runtime.runtimes=PATH --in-place",
@@ -176,24 +164,62 @@ fn no_low_level(config: &Config) -> Option<Fault> {
     })
 }
 
-/// Returns NVIDIA's hooks whose program is gone: an older toolkit's package may have left them.
-fn missing_hooks(directory: &str) -> Vec<Fault> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let files = entries.map(|entry| entry.path());
-    let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "json"));
-    let fault = |file: PathBuf| {
-        let text = read(file.to_str()?)?;
-        let hook: Value = serde_json::from_str(&text).ok()?;
-        let program = hook.get("hook")?.get("path")?.as_str()?;
-        let is_gone = program.contains("nvidia") && !Path::new(program).exists();
-        let file = file.display();
-        is_gone.then(|| {
-            Fault::new(
-                format!("{file} runs {program}, which is missing"),
-                "podman: no container starts, or none gets a GPU",
-                format!("rm {file}, and use podman run --device nvidia.com/gpu=all"),
-            )
-        })
+/// Checks that the programs that our programs execute are there.
+fn missing(config: &Config) -> Vec<Finding> {
+    let exists = |name: &str| find(name).is_some();
+    let mut findings = Vec::new();
+    let cli = match config.cli.path.as_str() {
+        "" => CLI,
+        path => path,
     };
-    files.filter_map(fault).collect()
+    if exists(HOOK) && !is_program(cli) {
+        findings.push(Finding::wrong(
+            format!("{cli} is missing, which {HOOK} executes"),
+            "docker run --gpus: exec: nvidia-container-cli: executable file not found",
+            if cli == CLI {
+                "install libnvidia-container-tools".into()
+            } else {
+                format!("nvidia-ctk config --set nvidia-container-cli.path={CLI} --in-place")
+            },
+        ));
+    }
+    if exists(HOOK) && !exists(RUNTIME) {
+        findings.push(Finding::wrong(
+            format!("{RUNTIME} is missing"),
+            "docker and containerd: containers with the runtime nvidia do not start",
+            "install nvidia-container-toolkit-base",
+        ));
+    }
+    let is_legacy = matches!(Setting::of(config), Setting::Fixed(Mode::Legacy));
+    if is_legacy && exists(RUNTIME) && !exists(HOOK) {
+        findings.push(Finding::wrong(
+            format!("{HOOK} is missing, which the runtime's mode legacy needs"),
+            "containers with the runtime nvidia do not start",
+            "install nvidia-container-toolkit",
+        ));
+    }
+    findings.extend(cdi_hook());
+    findings
+}
+
+/// Checks the program that specifications name.
+fn cdi_hook() -> Option<Finding> {
+    let symptom = "containers with CDI devices do not start";
+    if find(CDI_HOOK).is_some() {
+        return None;
+    }
+    let path = std::env::var_os("PATH");
+    let directories = programs::directories(path.as_deref());
+    let paths = directories.iter().map(|one| one.join(CDI_HOOK));
+    let Some(found) = paths.into_iter().find(|path| path.exists()) else {
+        let what = "nvidia-cdi-hook is not in PATH";
+        return Some(Finding::wrong(
+            what,
+            symptom,
+            "install nvidia-container-toolkit-base",
+        ));
+    };
+    let what = format!("{} is not executable", found.display());
+    let repair = format!("chmod 755 {}", found.display());
+    Some(Finding::wrong(what, symptom, repair))
 }

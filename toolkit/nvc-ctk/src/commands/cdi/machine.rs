@@ -1,0 +1,157 @@
+//! Describes this machine in a specification's comment, as far as procfs does, so that a timer can compare it later.
+//!
+//! NVML would wake a GPU that sleeps, and without persistence mode takes seconds. The listing of MIG devices in procfs
+//! costs nothing, and decides which devices a specification has: names, UUIDs and nodes follow from their numbers.
+
+use std::fs;
+use std::path::Path;
+
+use crate::engine::record;
+
+const DRIVER: &str = "/proc/driver/nvidia";
+
+/// The driver's version, and the MIG devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Machine {
+    /// The version of the loaded module; empty without one.
+    driver: String,
+    /// A hash of the list of MIG devices; None if there is none.
+    mig: Option<String>,
+}
+
+impl Machine {
+    /// Reads procfs.
+    pub(super) fn here() -> Self {
+        Self::read(Path::new(DRIVER))
+    }
+
+    fn read(directory: &Path) -> Self {
+        let text = fs::read_to_string(directory.join("version")).unwrap_or_default();
+        let mut instances = instances(&directory.join("capabilities"));
+        instances.sort();
+        Self {
+            driver: module_version(&text).unwrap_or_default().into(),
+            mig: (!instances.is_empty()).then(|| record::mark(&instances.join("\n"))),
+        }
+    }
+
+    /// Returns the form in which a comment has it.
+    pub(super) fn to_text(&self) -> String {
+        let driver = match self.driver.as_str() {
+            "" => "none",
+            version => version,
+        };
+        let mig = self.mig.as_deref().unwrap_or("none");
+        format!("driver {driver}, MIG {mig}")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (driver, mig) = text.strip_prefix("driver ")?.split_once(", MIG ")?;
+        let some = |word: &str| (word != "none").then(|| word.to_owned());
+        Some(Self {
+            driver: some(driver).unwrap_or_default(),
+            mig: some(mig),
+        })
+    }
+
+    /// Returns how this machine differs from the one of a comment; None if a specification can be left alone.
+    ///
+    /// Without MIG devices, then and now, the driver's version does not count: boot, the udev rule and the path unit see
+    /// to that, and a specification that cannot be written would otherwise wake the GPU again and again.
+    pub(super) fn change_since(&self, recorded: Option<&str>) -> Option<String> {
+        let Some(before) = recorded.and_then(Self::parse) else {
+            // A file of an earlier version.
+            return self
+                .mig
+                .as_ref()
+                .map(|_| "does not say for which MIG devices it was made".into());
+        };
+        if before.mig != self.mig {
+            return Some("was made for other MIG devices".into());
+        }
+        (self.mig.is_some() && before.driver != self.driver).then(|| {
+            format!(
+                "was made for driver {}; the machine has {}",
+                before.driver, self.driver
+            )
+        })
+    }
+}
+
+/// Returns the version in the first line of the driver's file.
+pub(in crate::commands) fn module_version(text: &str) -> Option<&str> {
+    text.lines()
+        .next()?
+        .split_whitespace()
+        .find(|word| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.'))
+}
+
+/// Returns the GPU and compute instances in procfs, as paths.
+fn instances(capabilities: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for (gpu, directory) in below(capabilities, "gpu") {
+        for (gi, directory) in below(&directory.join("mig"), "gi") {
+            found.push(format!("{gpu}/{gi}"));
+            let compute = below(&directory, "ci").into_iter();
+            found.extend(compute.map(|(ci, _)| format!("{gpu}/{gi}/{ci}")));
+        }
+    }
+    found
+}
+
+/// Returns the entries of a directory whose names start so.
+fn below(directory: &Path, start: &str) -> Vec<(String, std::path::PathBuf)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let named = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        name.starts_with(start).then(|| (name, entry.path()))
+    });
+    named.collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_mig_devices_are_a_change() {
+        let root = tempfile::tempdir().unwrap();
+        let add = |path: &str| fs::create_dir_all(root.path().join(path)).unwrap();
+        let version = |version: &str| {
+            let text = format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}  Thu\n");
+            fs::write(root.path().join("version"), text).unwrap();
+        };
+        let now = || Machine::read(root.path());
+        // What every driver has, and what one has with MIG mode.
+        add("capabilities/mig");
+        add("capabilities/gpu0/mig");
+        version("570.1.2");
+        let plain = now();
+        assert_eq!(plain.to_text(), "driver 570.1.2, MIG none");
+        assert_eq!(Machine::parse(&plain.to_text()), Some(plain.clone()));
+        let recorded = plain.to_text();
+        assert_eq!(plain.change_since(Some(&recorded)), None);
+        assert_eq!(plain.change_since(None), None);
+        version("575.1.2");
+        assert_eq!(now().change_since(Some(&recorded)), None);
+
+        add("capabilities/gpu0/mig/gi1/ci0");
+        let (divided, text) = (now(), now().to_text());
+        assert!(divided.change_since(None).is_some());
+        assert!(divided.change_since(Some(&recorded)).is_some());
+        assert_eq!(divided.change_since(Some(&text)), None);
+        assert!(plain.change_since(Some(&text)).is_some());
+        add("capabilities/gpu0/mig/gi1/ci1");
+        assert_eq!(
+            now().change_since(Some(&text)).unwrap(),
+            "was made for other MIG devices"
+        );
+        let text = now().to_text();
+        version("575.9");
+        assert_eq!(
+            now().change_since(Some(&text)).unwrap(),
+            "was made for driver 575.1.2; the machine has 575.9"
+        );
+    }
+}

@@ -1,0 +1,302 @@
+//! Checks docker: its configuration file, and what the running daemon knows of it.
+//!
+//! dockerd reads its file, and looks for the hook, when it starts. So a file that is right says little about containers;
+//! the daemon itself is asked.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::engines::{RUNTIME, configuration, find, is_program, registration};
+use super::{Finding, Level, daemon, version_in};
+use crate::ask::ask;
+use crate::engine::docker::CONFIG;
+
+const HOOK: &str = "nvidia-container-runtime-hook";
+const UNKNOWN_RUNTIME: &str = "docker run --runtime=nvidia: unknown or invalid runtime name";
+const NO_DRIVER: &str =
+    "docker run --gpus: could not select device driver \"\" with capabilities: [[gpu]]";
+const NO_CDI: &str = "docker run --device nvidia.com/gpu=all: could not select device driver \"cdi\", or no such file";
+
+/// The first version with CDI, which it enables by a setting.
+const FIRST_WITH_CDI: u32 = 25;
+
+pub(super) fn all() -> Vec<Finding> {
+    let (settings, mut findings) = settings();
+    let Some(settings) = settings else {
+        return findings;
+    };
+    let is_installed = find("dockerd").is_some();
+    if !is_installed {
+        return findings;
+    }
+    let file_is_right = findings.iter().all(|finding| finding.level != Level::Wrong);
+    findings.extend(hook());
+    // Without the client nobody can be asked.
+    if file_is_right && find("docker").is_some() {
+        match running() {
+            Ok(Some(engine)) => findings.extend(compare(&settings, &engine)),
+            Ok(None) => {}
+            Err(error) => findings.push(Finding::advice(
+                format!("docker does not say what it knows: {error}"),
+                "nvidia-ctk doctor checks docker's file only",
+                "systemctl start docker, and run nvidia-ctk doctor as root",
+            )),
+        }
+    }
+    findings
+}
+
+/// Reads the configuration file; None if it cannot be parsed. The findings are those of the file alone.
+fn settings() -> (Option<Value>, Vec<Finding>) {
+    let path = Path::new(CONFIG);
+    let symptom = "dockerd does not start, or containers with --runtime=nvidia fail";
+    let text = match configuration(path, symptom) {
+        Ok(None) => return (Some(Value::Null), Vec::new()),
+        Ok(Some(text)) => text,
+        Err(finding) => return (None, vec![finding]),
+    };
+    match serde_json::from_str(&text) {
+        Ok(value) => {
+            let findings = runtimes(path, &value, symptom)
+                .chain(default_runtime(path, &value))
+                .collect();
+            (Some(value), findings)
+        }
+        Err(error) => {
+            let what = format!("{}: {error}", path.display());
+            let repair = format!("correct {}", path.display());
+            (None, vec![Finding::wrong(what, symptom, repair)])
+        }
+    }
+}
+
+/// Returns docker's NVIDIA runtimes whose program is missing.
+fn runtimes<'a>(
+    config: &'a Path,
+    value: &'a Value,
+    symptom: &'static str,
+) -> impl Iterator<Item = Finding> + 'a {
+    registered(value)
+        .filter(|(_, program)| !is_program(program))
+        .map(move |(name, program)| {
+            let config = config.display();
+            let what = format!("{config}: runtime {name} is {program}, which is missing");
+            Finding::wrong(what, symptom, registration("docker", ""))
+        })
+}
+
+/// Returns the NVIDIA runtimes of docker's configuration with their programs.
+fn registered(value: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let runtimes = value.get("runtimes").and_then(Value::as_object);
+    let runtimes = runtimes.into_iter().flatten();
+    let ours = runtimes.filter(|(name, _)| name.starts_with("nvidia"));
+    ours.map(|(name, entry)| {
+        let program = entry.get("path").and_then(Value::as_str);
+        (name.as_str(), program.unwrap_or_default())
+    })
+}
+
+/// Checks that a default runtime of NVIDIA's is registered with docker.
+fn default_runtime(config: &Path, value: &Value) -> Option<Finding> {
+    let default = value.get("default-runtime").and_then(Value::as_str)?;
+    let runtimes = value.get("runtimes");
+    let is_known = runtimes.is_some_and(|runtimes| runtimes.get(default).is_some());
+    (default.starts_with("nvidia") && !is_known).then(|| {
+        let config = config.display();
+        let what = format!("{config}: the default runtime {default} is not registered");
+        Finding::wrong(what, "dockerd does not start", registration("docker", ""))
+    })
+}
+
+/// Checks that dockerd has found the hook when it started: it looks for it only then.
+fn hook() -> Option<Finding> {
+    let Some(hook) = find(HOOK) else {
+        // Without our runtime the whole toolkit is missing, which is another finding.
+        return find(RUNTIME).map(|_| {
+            Finding::advice(
+                format!("{HOOK} is missing, without which docker has no option --gpus"),
+                NO_DRIVER,
+                "install nvidia-container-toolkit, and systemctl restart docker",
+            )
+        });
+    };
+    match daemon::hook(&hook) {
+        daemon::Hook::Known => None,
+        daemon::Hook::Unknown => Some(Finding::wrong(
+            format!("dockerd was started before {HOOK} was installed, and does not know it"),
+            NO_DRIVER,
+            "systemctl restart docker",
+        )),
+        daemon::Hook::Newer => Some(Finding::advice(
+            format!("{} is newer than the running dockerd", hook.display()),
+            "if it is the first one on this machine, docker run --gpus: could not select device driver",
+            "systemctl restart docker",
+        )),
+    }
+}
+
+/// What a running dockerd knows.
+#[derive(Debug)]
+struct Engine {
+    version: Vec<u32>,
+    /// Programs of its runtimes, by name.
+    runtimes: BTreeMap<String, String>,
+    default: String,
+    has_cdi: bool,
+}
+
+/// Asks dockerd; None if `docker` is another program, such as podman's.
+fn running() -> Result<Option<Engine>, String> {
+    let text = ask("docker", &["info", "--format", "{{json .}}"]).map_err(|e| e.message())?;
+    let value: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    engine(&value)
+}
+
+fn engine(value: &Value) -> Result<Option<Engine>, String> {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    let errors = value.get("ServerErrors").and_then(Value::as_array);
+    if let Some(error) = errors.and_then(|errors| errors.first()) {
+        return Err(error.as_str().unwrap_or("ServerErrors").into());
+    }
+    let Some(version) = version_in(text("ServerVersion")) else {
+        return Ok(None);
+    };
+    let runtimes = value.get("Runtimes").and_then(Value::as_object);
+    let program = |entry: &Value| entry.get("path").and_then(Value::as_str).map(String::from);
+    let directories = value.get("CDISpecDirs").and_then(Value::as_array);
+    Ok(Some(Engine {
+        version,
+        runtimes: runtimes
+            .into_iter()
+            .flatten()
+            .map(|(name, entry)| (name.clone(), program(entry).unwrap_or_default()))
+            .collect(),
+        default: text("DefaultRuntime").into(),
+        has_cdi: directories.is_some_and(|directories| !directories.is_empty()),
+    }))
+}
+
+/// Compares docker's file with what the running dockerd knows.
+fn compare(settings: &Value, engine: &Engine) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let is_known =
+        |(name, program): (&str, &str)| engine.runtimes.get(name).is_some_and(|own| own == program);
+    let unknown = registered(settings).find(|runtime| !is_known(*runtime));
+    let default = settings.get("default-runtime").and_then(Value::as_str);
+    let default = default.filter(|name| name.starts_with("nvidia") && *name != engine.default);
+    let reload = "systemctl reload docker";
+    if let Some((name, program)) = unknown {
+        let what = match engine.runtimes.get(name) {
+            None => format!("dockerd does not know the runtime {name} that {CONFIG} registers"),
+            Some(other) => {
+                format!("dockerd's runtime {name} is {other}, and that of {CONFIG} is {program}")
+            }
+        };
+        let what = format!("{what}: the file was changed after it was read");
+        findings.push(Finding::wrong(what, UNKNOWN_RUNTIME, reload));
+    } else if let Some(default) = default {
+        let what = format!(
+            "dockerd's default runtime is {}, and that of {CONFIG} is {default}: the file was changed after it was read",
+            engine.default
+        );
+        let symptom = "containers without --runtime get no GPU";
+        findings.push(Finding::wrong(what, symptom, reload));
+    }
+    let is_registered = registered(settings).next().is_some()
+        || engine
+            .runtimes
+            .keys()
+            .any(|name| name.starts_with("nvidia"));
+    if !is_registered && find(RUNTIME).is_some() {
+        findings.push(Finding::advice(
+            "dockerd does not know the runtime nvidia",
+            UNKNOWN_RUNTIME,
+            registration("docker", ""),
+        ));
+    }
+    findings.extend(cdi(settings, engine));
+    findings
+}
+
+/// Checks that a dockerd that can resolve CDI names does so.
+fn cdi(settings: &Value, engine: &Engine) -> Option<Finding> {
+    if engine.has_cdi || *engine.version.first()? < FIRST_WITH_CDI {
+        return None;
+    }
+    let feature = settings.get("features").and_then(|all| all.get("cdi"));
+    Some(match feature.and_then(Value::as_bool) {
+        Some(true) => Finding::wrong(
+            format!(
+                "dockerd's CDI is off, and {CONFIG} enables it: the file was changed after it was read"
+            ),
+            NO_CDI,
+            "systemctl restart docker",
+        ),
+        _ => Finding::advice(
+            "docker's CDI is off",
+            NO_CDI,
+            registration("docker", " --cdi.enabled"),
+        ),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn first(settings: &Value, info: &Value) -> Option<String> {
+        let engine = engine(info).unwrap().unwrap();
+        compare(settings, &engine)
+            .first()
+            .map(|finding| finding.what.clone())
+    }
+
+    #[test]
+    fn the_daemon_is_compared_with_its_file() {
+        let file = json!({ "runtimes": { "nvidia": { "path": "nvidia-container-runtime" } } });
+        let info = |runtimes: Value, cdi: Value| json!({ "ServerVersion": "26.1.5+dfsg1", "DefaultRuntime": "runc", "Runtimes": runtimes, "CDISpecDirs": cdi });
+        let known =
+            json!({ "nvidia": { "path": "nvidia-container-runtime" }, "runc": { "path": "runc" } });
+        let on = json!(["/etc/cdi", "/var/run/cdi"]);
+        assert_eq!(first(&file, &info(known.clone(), on.clone())), None);
+        let found = first(&file, &info(json!({}), on.clone())).unwrap();
+        assert!(
+            found.contains("does not know the runtime nvidia"),
+            "{found}"
+        );
+        let other = json!({ "nvidia": { "path": "/old/runtime" } });
+        let found = first(&file, &info(other, on.clone())).unwrap();
+        assert!(found.contains("is /old/runtime, and that of"), "{found}");
+        let mut default = file.clone();
+        default["default-runtime"] = json!("nvidia");
+        let found = first(&default, &info(known.clone(), on)).unwrap();
+        assert!(found.contains("default runtime is runc"), "{found}");
+        for off in [json!([]), Value::Null] {
+            let found = first(&file, &info(known.clone(), off.clone())).unwrap();
+            assert_eq!(found, "docker's CDI is off");
+            let mut enabled = file.clone();
+            enabled["features"] = json!({ "cdi": true });
+            let found = first(&enabled, &info(known.clone(), off)).unwrap();
+            assert!(found.contains("enables it"), "{found}");
+        }
+        let mut old = info(known, Value::Null);
+        old["ServerVersion"] = json!("20.10.24+dfsg1");
+        assert_eq!(first(&file, &old), None);
+    }
+
+    #[test]
+    fn other_answers_say_nothing() {
+        assert!(
+            engine(&json!({ "host": {}, "version": {} }))
+                .unwrap()
+                .is_none()
+        );
+        let error = engine(&json!({ "ServerErrors": ["Cannot connect"] })).unwrap_err();
+        assert_eq!(error, "Cannot connect");
+    }
+}
