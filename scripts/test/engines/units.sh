@@ -35,6 +35,22 @@ check "docker's cgroups are systemd's" grep -qx systemd <(docker info -f '{{.Cgr
 check "CDI" runs 0 --device nvidia.com/gpu=0
 check "the runtime" runs 1 --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=1
 
+title "doctor asks the running docker"
+docker_is() { grep -q "^$1" <(nvidia-ctk doctor | grep -E '^(WRONG|advice|ok) +docker'); }
+check "all is well" docker_is ok
+cp /etc/docker/daemon.json /tmp/daemon.json
+check "another runtime" nvidia-ctk --quiet runtime configure --runtime=docker --nvidia-runtime-name=nvidia-two
+check "docker does not know it" says "dockerd does not know the runtime nvidia-two" nvidia-ctk doctor
+check "the repair" systemctl reload docker
+check "repairs" until_true 10 docker_is ok
+cp /tmp/daemon.json /etc/docker/daemon.json
+check "as before" systemctl reload docker
+mkdir -p /run/nvidia-container-toolkit
+cut -d' ' -f1 /proc/uptime > /run/nvidia-container-toolkit/hook-installed
+check "a hook that is newer than docker" docker_is "WRONG.*was started before"
+check "the repair" systemctl restart docker
+check "repairs" until_true 20 docker_is ok
+
 title "daemon-reload while GPU containers run"
 docker run -d --net=none --name cdi --cap-add=MKNOD --device nvidia.com/gpu=0 image sleep 1000 > /dev/null
 docker run -d --net=none --name runtime --cap-add=MKNOD --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=1 image sleep 1000 > /dev/null
@@ -98,7 +114,14 @@ check "the running docker takes it" runs 0 --device nvidia.com/gpu=0
 
 title "MIG devices change"
 check "a MIG device" sees_mig docker run --rm --net=none --device nvidia.com/gpu=1:0 image
+old=$(stamp)
+check "without a change the timer's service starts nothing" systemctl start nvidia-cdi-verify.service
+sleep 2
+check "and the specification stays" test "$(stamp)" = "$old"
+capabilities=/srv/sim/proc/driver/nvidia/capabilities/gpu1/mig
+cp -a $capabilities /tmp/mig
 sed -i '/^mig /d; s/mig=on/mig=off/' /etc/nvidia-sim/profile
+rm -r $capabilities/gi*
 find /dev/nvidia-caps -name 'nvidia-cap1[45]*' -delete
 check "the path unit starts the refresh" until_true 20 has 'name: "1"'
 check "the MIG devices are gone" lacks 'name: 1:0'
@@ -108,6 +131,7 @@ check "the running docker gives the whole GPU" runs 1 --device nvidia.com/gpu=1
 # The change is in procfs only, for which the kernel sends no event.
 sed -i 's/mig=off/mig=on/; $a mig gpu=1 slot=0 gi=1 ci=0 uuid=MIG-7c5f2b9e-1d84-5a06-9b3c-e2f4a6d81030 name=3g.40gb' /etc/nvidia-sim/profile
 for number in 147 148; do mknod -m 444 /dev/other$number c 511 $number; mv /dev/other$number /dev/nvidia-caps/nvidia-cap$number; done
+cp -a /tmp/mig/gi1 $capabilities/
 check "the timer's service repairs the rest" systemctl start nvidia-cdi-verify.service
 until_true 20 has 'name: "1:0"' > /dev/null || until_true 1 has 'name: 1:0' > /dev/null
 check "verify is content" nvidia-ctk --quiet cdi verify
