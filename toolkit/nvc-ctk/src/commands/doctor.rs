@@ -95,18 +95,15 @@ fn checks(line: &CommandLine) -> Vec<Check> {
     of_config.extend(toolkit::settings(&config, &place, &registry));
     let (module, libraries) = (driver::module(&place), libraries::all(&place));
     // NVML fails without them, which is reported already.
-    let nvml = if module.is_empty() && libraries.is_empty() {
-        driver::nvml(&place)
-    } else {
-        Vec::new()
-    };
-    let of_driver = [
+    let nvml = (module.is_empty() && libraries.is_empty()).then(|| driver::nvml(&place));
+    let nvml = nvml.map(|findings| ("management library", findings));
+    let mut of_driver = vec![
         ("kernel module", module),
         ("device nodes", driver::nodes(&place)),
         ("libraries", libraries),
-        ("management library", nvml),
-        ("fabric manager", hardware::fabric()),
     ];
+    of_driver.extend(nvml);
+    of_driver.push(("fabric manager", hardware::fabric()));
     let mut lists = of_driver.iter().flat_map(|(_, findings)| findings);
     let driver_works = lists.all(|finding| finding.level != Level::Wrong);
     let others = [
