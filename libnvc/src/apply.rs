@@ -19,6 +19,7 @@ use crate::plan::Intent;
 use crate::sys;
 
 mod authority;
+mod cache_update;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub))] // `testing` exports parts of it
 pub(crate) mod cgroup;
 mod entrance;

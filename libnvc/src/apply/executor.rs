@@ -5,18 +5,16 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 
 use nix::errno::Errno;
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat};
 
 use crate::apply::authority::{Authority, Callers};
+use crate::apply::cache_update::{Update, finish_update, place_folders, start_update};
 use crate::apply::cgroup;
 use crate::apply::entrance::{become_owner, enter, own_descriptors};
 use crate::apply::journal::{Journal, Mark};
-use crate::apply::ldconfig::builtin;
-use crate::apply::ldconfig::{Bounds, Folders, PreparedLdconfig, RunningLdconfig, Snapshot};
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::by_name;
 use crate::apply::mount::legacy;
@@ -32,8 +30,7 @@ use crate::apply::replace::PendingLink;
 use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
-use crate::inroot::{self, Image};
-use crate::ldcache::judge::Loader;
+use crate::inroot;
 use crate::path::ContainerPath;
 use crate::plan::Need;
 use crate::sys::mount::{self, MountAttributes};
@@ -322,44 +319,6 @@ fn allow(rules: RulesToAdd, skipped: &SkippedIntents, journal: &mut Journal<'_>)
     Ok(())
 }
 
-/// Waits for the update of the library path, or runs it.
-fn finish_update(
-    update: Update<'_>,
-    tree: &Tree<'_>,
-    container: &Container,
-    descriptors: &OwnedFd,
-    journal: &mut Journal<'_>,
-) -> Result<()> {
-    match update {
-        Update::None => Ok(()),
-        Update::Started(ldconfig) => ldconfig.map_or(Ok(()), RunningLdconfig::finish),
-        Update::Pending(CacheUpdate::Builtin(loader, news), folders) => {
-            log_update(container);
-            let image = Image {
-                root: &tree.root,
-                descriptors: descriptors.as_fd(),
-            };
-            let layout = &container.image.layout;
-            builtin::update(
-                image,
-                &tree.authority,
-                loader,
-                layout,
-                &news,
-                &folders,
-                journal,
-            )
-        }
-        Update::Pending(CacheUpdate::Run(ldconfig, directories, folders), _) => {
-            let all = [directories, folders].concat();
-            let snapshot = take_snapshot(tree, descriptors, &all)?;
-            let ldconfig =
-                start_ldconfig(&ldconfig, snapshot, tree, container, descriptors, journal)?;
-            ldconfig.map_or(Ok(()), RunningLdconfig::finish)
-        }
-    }
-}
-
 /// The journal marks of each intent's first effect; the steps of one intent are consecutive.
 #[derive(Default)]
 struct Marks(Option<(usize, Mark)>);
@@ -371,102 +330,6 @@ impl Marks {
             _ => self.0.insert((intent, journal.mark())).1,
         }
     }
-}
-
-/// State of the loader cache's update, which may run in parallel with the last steps.
-enum Update<'a> {
-    /// There is none.
-    None,
-    /// ldconfig has been started; None if the image has none.
-    Started(Option<RunningLdconfig>),
-    /// The update runs after the last steps.
-    Pending(CacheUpdate<'a>, Box<Folders>),
-}
-
-/// Finds the places of a hook's folders, if the update writes a cache.
-fn place_folders(
-    update: &CacheUpdate<'_>,
-    tree: &mut Tree<'_>,
-    container: &Container,
-    descriptors: &OwnedFd,
-    journal: &mut Journal<'_>,
-    warnings: &mut Vec<Error>,
-) -> Folders {
-    let (directories, folders) = match update {
-        CacheUpdate::Run(_, directories, folders) => (*directories, *folders),
-        CacheUpdate::Builtin(Loader::Glibc(_), news) => (news.directories, news.folders),
-        CacheUpdate::Builtin(_, news) => return Folders::unplaced(news.folders),
-    };
-    if folders.is_empty() {
-        return Folders::default();
-    }
-    let layout = &container.image.layout;
-    Folders::place(
-        folders,
-        directories,
-        layout,
-        tree,
-        descriptors,
-        journal,
-        warnings,
-    )
-}
-
-/// Starts ldconfig if everything that it may change can be restored, because any remaining step can fail.
-fn start_update<'a>(
-    mut update: CacheUpdate<'a>,
-    folders: Box<Folders>,
-    tree: &Tree<'_>,
-    container: &Container,
-    descriptors: &OwnedFd,
-    journal: &mut Journal<'_>,
-) -> Result<Update<'a>> {
-    let CacheUpdate::Run(ldconfig, directories, of_hook) = &mut update else {
-        return Ok(Update::Pending(update, folders));
-    };
-    if !of_hook.is_empty() {
-        ldconfig.search(&folders)?;
-    }
-    let snapshot = take_snapshot(tree, descriptors, &[*directories, *of_hook].concat())?;
-    if !snapshot.is_complete() {
-        return Ok(Update::Pending(update, folders));
-    }
-    start_ldconfig(ldconfig, snapshot, tree, container, descriptors, journal).map(Update::Started)
-}
-
-fn take_snapshot(
-    tree: &Tree<'_>,
-    descriptors: &OwnedFd,
-    directories: &[ContainerPath],
-) -> Result<Snapshot> {
-    Snapshot::take_within(&tree.root, descriptors, directories, &tree.authority)
-}
-
-fn start_ldconfig(
-    ldconfig: &PreparedLdconfig,
-    snapshot: Snapshot,
-    tree: &Tree<'_>,
-    container: &Container,
-    descriptors: &OwnedFd,
-    journal: &mut Journal<'_>,
-) -> Result<Option<RunningLdconfig>> {
-    let snapshot = Rc::new(snapshot);
-    let to_restore = Rc::clone(&snapshot);
-    journal.other(Box::new(move || to_restore.restore()));
-    snapshot.clear_way()?;
-    log_update(container);
-    let bounds = Bounds {
-        owner: container.process.owner(),
-        user_namespace: tree.authority.user_namespace(),
-        writes_volumes: tree.authority.ldconfig_writes_everywhere(),
-        descriptors: descriptors.as_fd(),
-    };
-    ldconfig.start_within(tree.root.as_fd(), bounds)
-}
-
-fn log_update(container: &Container) {
-    let rootfs = container.rootfs().display();
-    log::info!("updating the ld.so.cache in {rootfs}");
 }
 
 /// The result of a task.

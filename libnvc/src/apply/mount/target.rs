@@ -7,18 +7,19 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
-use nix::sys::stat::{FileStat, Mode, SFlag, mkdirat};
-use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+use nix::sys::stat::{Mode, SFlag, mkdirat};
 
 use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
+pub(in crate::apply) use crate::apply::mount::walk::Target;
+use crate::apply::mount::walk::{Walk, is_on_procfs};
 use crate::apply::opened::OpenDirectory;
 use crate::apply::reach::Reach;
 use crate::apply::replace::{NewFile, PendingLink, replace};
@@ -29,9 +30,6 @@ use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir, kind};
 use crate::mount_id::mount_id_by;
 use crate::path::ContainerPath;
-
-/// The kernel's limit of links in one path.
-const MAX_LINKS: usize = 40;
 
 /// The container's root, with the directories used so far.
 pub(in crate::apply) struct Tree<'a> {
@@ -83,17 +81,6 @@ enum NoDirectory {
     Lookup(Errno),
     /// It could not be created.
     Creation(Errno),
-}
-
-/// A mount point.
-pub(in crate::apply) struct Target {
-    pub(in crate::apply) fd: OwnedFd,
-    /// Its parent directory, on the same mount unless the target is itself a mount.
-    pub(in crate::apply) directory: Rc<OpenDirectory>,
-    /// Its name in that directory.
-    pub(in crate::apply) name: OsString,
-    /// Its stat; None if it was just created.
-    pub(in crate::apply) found: Option<FileStat>,
 }
 
 impl<'a> Tree<'a> {
@@ -456,11 +443,7 @@ impl<'a> Tree<'a> {
     /// Walks a path from the root; creates missing components.
     fn walk(&self, path: &Path, leaf: Leaf, journal: &mut Journal<'_>) -> Result<Target, Errno> {
         let top = self.root.resolve_directory(Path::new("/"))?;
-        let mut walk = Walk {
-            stack: vec![Rc::new(OpenDirectory::from(top))],
-            pending: components(path),
-            links: 0,
-        };
+        let mut walk = Walk::begin(top, path);
         while let Some(name) = walk.pending.pop() {
             let Some(directory) = walk.stack.last().map(Rc::clone) else {
                 return Err(Errno::ENOENT);
@@ -516,72 +499,6 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// A walk from the root, component by component.
-struct Walk {
-    /// The directories from the root to the current one.
-    stack: Vec<Rc<OpenDirectory>>,
-    /// The components still to walk, the next one last.
-    pending: Vec<OsString>,
-    /// Number of links followed, and of lost races.
-    links: usize,
-}
-
-impl Walk {
-    /// Goes to the parent directory; the root is its own.
-    fn leave(&mut self) {
-        if self.stack.len() > 1 {
-            self.stack.pop();
-        }
-    }
-
-    /// Repeats a component.
-    fn again(&mut self, name: OsString) -> Result<(), Errno> {
-        if self.links >= MAX_LINKS {
-            return Err(Errno::EEXIST);
-        }
-        self.links += 1;
-        self.pending.push(name);
-        Ok(())
-    }
-
-    /// Continues at the target of a link.
-    fn follow(&mut self, link: &OwnedFd) -> Result<(), Errno> {
-        self.links += 1;
-        if self.links > MAX_LINKS {
-            return Err(Errno::ELOOP);
-        }
-        // A magic link's text names a path in another process's view; the other links (`self`, `mounts`) lead to our
-        // own process's directory, and a mount there vanishes with us.
-        if is_on_procfs(link.as_fd())? {
-            return Err(Errno::ELOOP);
-        }
-        let text = readlinkat(link, "")?;
-        if Path::new(&text).is_absolute() {
-            self.stack.truncate(1);
-        }
-        self.pending.extend(components(Path::new(&text)));
-        Ok(())
-    }
-
-    /// Returns the current directory: the path ended in `..`, or was the root itself.
-    fn end(mut self) -> Result<Target, Errno> {
-        let last = self.stack.pop().ok_or(Errno::ENOENT)?;
-        let fd = last.as_fd().try_clone_to_owned();
-        let fd = fd.map_err(|_| Errno::EMFILE)?;
-        let stat = inroot::stat(fd.as_fd())?;
-        Ok(Target {
-            fd,
-            directory: last,
-            name: ".".into(),
-            found: Some(stat),
-        })
-    }
-}
-
-pub(super) fn is_on_procfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
-    Ok(fstatfs(fd)?.filesystem_type() == PROC_SUPER_MAGIC)
-}
-
 /// Describes a mount point that has been renamed or removed since it was found.
 pub(in crate::apply) fn replaced(place: &Path) -> Error {
     let error = Error::new(ErrorKind::NotFound, "mount operation failed").of(place.display());
@@ -598,14 +515,4 @@ fn suits(target: Target, leaf: Leaf) -> Result<Target, Errno> {
         (Leaf::Directory(_) | Leaf::Parent, false) => Err(Errno::ENOTDIR),
         _ => Ok(target),
     }
-}
-
-/// Returns the components of a path, the last one first; omits `.` and leading slashes.
-fn components(path: &Path) -> Vec<OsString> {
-    let name = |component| match component {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        _ => None,
-    };
-    path.components().rev().filter_map(name).collect()
 }
