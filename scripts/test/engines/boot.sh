@@ -24,6 +24,10 @@ fi
 sed 's/SUBSYSTEM=="module", KERNEL=="nvidia|nvidia_current"/SUBSYSTEM=="mem", KERNEL=="full"/' \
   /srv/pkg/udev/99-nvidia-cdi-refresh.rules > /usr/lib/udev/rules.d/99-nvidia-cdi-refresh.rules
 grep -q 'KERNEL=="full"' /usr/lib/udev/rules.d/99-nvidia-cdi-refresh.rules
+# Nor is a driver registered, and without a GPU on PCI only the links of existing nodes can be made.
+sed 's/SUBSYSTEM=="drivers", DEVPATH=="[^"]*"/SUBSYSTEM=="mem", KERNEL=="full"/; s/ --create-all --load-kernel-modules//' \
+  /srv/pkg/udev/71-nvidia-dev-char.rules > /usr/lib/udev/rules.d/71-nvidia-dev-char.rules
+grep -q 'KERNEL=="full".*create-dev-char-symlinks"' /usr/lib/udev/rules.d/71-nvidia-dev-char.rules
 echo 'kernel/drivers/video/nvidia.ko:' > "/usr/lib/modules/$(uname -r)/modules.dep"
 # The machine's devices are not this root's.
 ln -sf /dev/null /etc/systemd/system/systemd-udev-trigger.service

@@ -24,7 +24,9 @@ for engine in $(awk '!/^#/ && NF && !seen[$1]++ { print $1 }' /srv/engines/ways/
   grep -qE "^$engine +[a-z-]+ +([a-z,]*,)?($suite|all)[, ]" /srv/engines/ways/table || continue
   (try_engine)
 done
+# shellcheck source=scripts/test/engines/untouched.sh
+! wanted untouched || (. /srv/engines/untouched.sh && run_untouched)
 [ -z "${NVC_ENGINES_SHELL:-}" ] || bash <&3
 passed=$(grep -c ok /run/counts) failed=$(grep -c FAILED /run/counts) skipped=$(grep -c SKIPPED /run/counts)
-echo "$passed passed, $failed failed, $skipped engines not possible on this machine"
+echo "$passed passed, $failed failed, $skipped not possible on this machine"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

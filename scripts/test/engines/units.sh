@@ -85,9 +85,11 @@ title "the driver's module is loaded"
 stamp() { stat -c %y $spec; }
 renewed() { [ "$(stamp)" != "$old" ]; }
 old=$(stamp)
+find /dev/char -lname '*nvidia*' -delete
 if systemctl is-active -q systemd-udevd.service; then
   check "an event" udevadm trigger --action=add --settle /sys/devices/virtual/mem/full
   check "udev starts the refresh" until_true 20 renewed
+  check "udev makes the links in /dev/char" until_true 5 test /dev/char/195:0 -ef /dev/nvidia0
 else
   systemctl status --no-pager systemd-udevd.service
   check "udevd runs" false

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 
 use nix::errno::Errno;
 use nix::fcntl::AtFlags;
+use nix::sys::stat::fstat;
 use nix::unistd::{AccessFlags, faccessat};
 
 use crate::error::Error;
@@ -17,7 +18,7 @@ use crate::path::HostPath;
 /// The host's user namespace: the kernel gives it this number at each start.
 const HOST_NAMESPACE: &str = "user:[4026531837]";
 
-/// Returns true if the caller is in a user namespace and may open all nodes of the host for reading and writing.
+/// Returns true if the caller is in a user namespace and may open all nodes of the host, for writing too if they have a mode for it.
 ///
 /// No node is opened, which could take seconds: access(2) asks the device filters too.
 pub(in crate::apply) fn can_open(root: &DriverRoot, nodes: &[&HostPath]) -> bool {
@@ -29,15 +30,40 @@ pub(in crate::apply) fn can_open(root: &DriverRoot, nodes: &[&HostPath]) -> bool
         return false;
     };
     nodes.iter().all(|node| {
-        let both = AccessFlags::R_OK | AccessFlags::W_OK;
         root.resolve(node).is_ok_and(|fd| {
             let name = fd.as_raw_fd().to_string();
-            faccessat(&descriptors, name.as_str(), both, AtFlags::empty()).is_ok()
+            let name = name.as_str();
+            let access = fstat(&fd).map(|facts| usage(facts.st_mode));
+            access
+                .is_ok_and(|access| faccessat(&descriptors, name, access, AtFlags::empty()).is_ok())
         })
     })
+}
+
+/// Returns how a node of that mode is opened: MIG's capability nodes can be written by nobody, and are only read.
+fn usage(mode: u32) -> AccessFlags {
+    match mode & 0o222 {
+        0 => AccessFlags::R_OK,
+        _ => AccessFlags::R_OK | AccessFlags::W_OK,
+    }
 }
 
 /// Returns true if rules could not be changed for lack of privilege.
 pub(in crate::apply) fn is_for_privilege(error: &Error) -> bool {
     matches!(error.errno(), Some(Errno::EPERM | Errno::EACCES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_nobody_may_write_is_read() {
+        let both = AccessFlags::R_OK | AccessFlags::W_OK;
+        assert_eq!(usage(0o20_444), AccessFlags::R_OK);
+        assert_eq!(usage(0o20_666), both);
+        assert_eq!(usage(0o20_660), both);
+        // Its modes keep users out; a device rule would not let them in.
+        assert_eq!(usage(0o20_644), both);
+    }
 }
