@@ -34,9 +34,11 @@ pub(crate) mod mount;
 mod opened;
 mod prepare;
 mod reach;
+mod redirect;
 mod replace;
 mod saved_file;
 mod steps;
+mod volumes;
 
 use executor::Executor;
 use look::Look;

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         a_shared_root_leaks_nothing,
         standalone,
         the_root_of_a_process_that_has_pivoted,
-        a_read_only_image_that_is_prepared,
+        a_read_only_image,
         the_images_ldconfig_does_not_run,
         leaves_nothing_in_the_driver_root,
     ])

@@ -15,6 +15,7 @@ use nix::errno::Errno;
 use nix::fcntl::AtFlags;
 use nix::sys::stat::{fstatat, major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::unistd::{AccessFlags, faccessat};
 
 use crate::apply::opened::OpenDirectory;
 use crate::apply::reach::Reach;
@@ -192,6 +193,29 @@ impl Authority {
     pub(super) fn reach_in(&self, directory: &OpenDirectory) -> Result<Reach, Errno> {
         let mount = || directory.mount_id(self.descriptors.as_fd());
         directory.reach(|| self.reach_on(directory.as_fd(), mount))
+    }
+
+    /// Returns true if files can be created in a directory, with the privileges that apply there.
+    pub(super) fn may_change(&self, directory: &OpenDirectory) -> Result<bool, Errno> {
+        let reach = self.reach_in(directory)?;
+        let is_read_only = || {
+            let attributes = mount::attributes(directory.as_fd());
+            attributes.map(|attributes| attributes.contains(MountAttributes::RDONLY))
+        };
+        match reach {
+            Reach::Nothing => return Ok(false),
+            // Modes do not stop the caller.
+            Reach::Full if self.elsewhere != Elsewhere::Everything => return Ok(!is_read_only()?),
+            Reach::Full | Reach::AsOwner => {}
+        }
+        let may = AccessFlags::W_OK | AccessFlags::X_OK;
+        match reach.act(|| faccessat(directory, ".", may, AtFlags::AT_EACCESS)) {
+            Err(Errno::EROFS | Errno::EACCES) => Ok(false),
+            // Old sandboxes forbid faccessat2(2) with this error.
+            Err(Errno::EPERM) if reach == Reach::Full => Ok(!is_read_only()?),
+            Err(Errno::EPERM) => Ok(false),
+            checked => checked.map(|()| true),
+        }
     }
 
     fn reach_on(

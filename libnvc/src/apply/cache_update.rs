@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use crate::apply::journal::Journal;
-use crate::apply::ldconfig::builtin;
+use crate::apply::ldconfig::builtin::fixed::{self, Outcome};
+use crate::apply::ldconfig::builtin::{self, News};
 use crate::apply::ldconfig::{Bounds, Folders, PreparedLdconfig, RunningLdconfig, Snapshot};
 use crate::apply::mount::target::Tree;
 use crate::apply::prepare::CacheUpdate;
@@ -21,6 +22,8 @@ pub(super) enum Update<'a> {
     None,
     /// ldconfig has been started; None if the image has none.
     Started(Option<RunningLdconfig>),
+    /// The loader's files may not be changed.
+    Fixed(News<'a>),
     /// The update runs after the last steps.
     Pending(CacheUpdate<'a>, Box<Folders>),
 }
@@ -35,7 +38,7 @@ pub(super) fn place_folders(
     warnings: &mut Vec<Error>,
 ) -> Folders {
     let (directories, folders) = match update {
-        CacheUpdate::Run(_, directories, folders) => (*directories, *folders),
+        CacheUpdate::Run(_, news) => (news.directories, news.folders),
         CacheUpdate::Builtin(Loader::Glibc(_), news) => (news.directories, news.folders),
         CacheUpdate::Builtin(_, news) => return Folders::unplaced(news.folders),
     };
@@ -63,13 +66,18 @@ pub(super) fn start_update<'a>(
     descriptors: &OwnedFd,
     journal: &mut Journal<'_>,
 ) -> Result<Update<'a>> {
-    let CacheUpdate::Run(ldconfig, directories, of_hook) = &mut update else {
+    let CacheUpdate::Run(ldconfig, news) = &mut update else {
         return Ok(Update::Pending(update, folders));
     };
-    if !of_hook.is_empty() {
+    ldconfig.search_only(news.directories)?;
+    if !news.folders.is_empty() {
         ldconfig.search(&folders)?;
     }
-    let snapshot = take_snapshot(tree, descriptors, &[*directories, *of_hook].concat())?;
+    let snapshot = take_snapshot(
+        tree,
+        descriptors,
+        &[news.directories, news.folders].concat(),
+    )?;
     if !snapshot.is_complete() {
         return Ok(Update::Pending(update, folders));
     }
@@ -79,13 +87,17 @@ pub(super) fn start_update<'a>(
 /// Waits for the update of the library path, or runs it.
 pub(super) fn finish_update(
     update: Update<'_>,
-    tree: &Tree<'_>,
+    tree: &mut Tree<'_>,
     container: &Container,
     descriptors: &OwnedFd,
-    journal: &mut Journal<'_>,
-) -> Result<()> {
+    tools: fixed::Tools<'_, '_, '_>,
+) -> Result<Outcome> {
+    if let Update::Fixed(news) = &update {
+        return fixed::inform(news, &container.image.layout, tree, tools);
+    }
+    let journal = tools.journal;
     match update {
-        Update::None => Ok(()),
+        Update::None | Update::Fixed(_) => Ok(()),
         Update::Started(ldconfig) => ldconfig.map_or(Ok(()), RunningLdconfig::finish),
         Update::Pending(CacheUpdate::Builtin(loader, news), folders) => {
             log_update(container);
@@ -104,14 +116,15 @@ pub(super) fn finish_update(
                 journal,
             )
         }
-        Update::Pending(CacheUpdate::Run(ldconfig, directories, folders), _) => {
-            let all = [directories, folders].concat();
+        Update::Pending(CacheUpdate::Run(ldconfig, news), _) => {
+            let all = [news.directories, news.folders].concat();
             let snapshot = take_snapshot(tree, descriptors, &all)?;
             let ldconfig =
                 start_ldconfig(&ldconfig, snapshot, tree, container, descriptors, journal)?;
             ldconfig.map_or(Ok(()), RunningLdconfig::finish)
         }
     }
+    .map(|()| Outcome::Found)
 }
 
 fn take_snapshot(

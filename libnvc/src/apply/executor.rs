@@ -15,6 +15,7 @@ use crate::apply::cache_update::{Update, finish_update, place_folders, start_upd
 use crate::apply::cgroup;
 use crate::apply::entrance::{become_owner, enter, own_descriptors};
 use crate::apply::journal::{Journal, Mark};
+use crate::apply::ldconfig::builtin::fixed::{self, Outcome};
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::by_name;
 use crate::apply::mount::legacy;
@@ -26,6 +27,7 @@ use crate::apply::prepare::{
     CacheUpdate, NamespaceRequest, Operation, PreparedPlan, RulesToAdd, SkippedIntents, Task,
 };
 use crate::apply::reach::Reach;
+use crate::apply::redirect::Redirection;
 use crate::apply::replace::PendingLink;
 use crate::container::Container;
 use crate::error::{Error, Result};
@@ -119,6 +121,8 @@ fn all_steps(
     journal: &mut Journal<'_>,
 ) -> Result<SkippedIntents> {
     let is_read_only = open_for_writing(&tree, container, descriptors, journal);
+    let redirection = Redirection::of(&work, &container.image.layout, &mut tree);
+    let work = redirection.relocate(work);
     let mut attempts = Attempts {
         attacher: Attacher::new(!container.namespace.is_containers, descriptors),
         driver_root,
@@ -128,6 +132,7 @@ fn all_steps(
         pending: Vec::new(),
         hid_images: false,
     };
+    redirection.mount(&mut tree, &mut attempts.attacher, journal)?;
     for task in work.tasks {
         attempts.make(task, &mut tree, journal)?;
     }
@@ -136,7 +141,17 @@ fn all_steps(
     let warnings = &mut attempts.skipped.reasons;
     let update = match work.cache {
         None => Update::None,
+        Some(CacheUpdate::Run(_, news) | CacheUpdate::Builtin(_, news))
+            if redirection.etc_is_fixed =>
+        {
+            Update::Fixed(news)
+        }
         Some(update) => {
+            let in_tmpfs = redirection.in_tmpfs();
+            if other_namespace && !in_tmpfs.is_empty() {
+                // ldconfig may not write there.
+                fixed::link(&in_tmpfs, &tree, descriptors, journal)?;
+            }
             let folders = place_folders(
                 &update,
                 &mut tree,
@@ -160,6 +175,7 @@ fn all_steps(
         attempts.make(task, &mut tree, journal)?;
     }
     let Attempts {
+        mut attacher,
         mut skipped,
         mounted,
         pending,
@@ -169,10 +185,21 @@ fn all_steps(
     if let Some(rules) = work.devices {
         allow(rules, &skipped, journal)?;
     }
-    match finish_update(update, &tree, container, descriptors, journal) {
+    let tools = fixed::Tools {
+        redirection: &redirection,
+        attacher: &mut attacher,
+        journal,
+    };
+    match finish_update(update, &mut tree, container, descriptors, tools) {
+        Ok(Outcome::Found) => {}
+        Ok(Outcome::Covered(warning)) => skipped.reasons.push(warning),
+        Ok(Outcome::Refused(error)) if is_read_only || work.loader_need != Need::Required => {
+            skipped.reasons.push(error);
+        }
+        Ok(Outcome::Refused(error)) => return Err(error),
         // Nothing can have been changed either.
         Err(error) if is_read_only => skipped.reasons.push(error),
-        done => done?,
+        Err(error) => return Err(error),
     }
     let kept = |(intent, mount)| (!skipped.has(intent)).then_some(mount);
     let mounted: Vec<_> = mounted.into_iter().map(kept).collect();
@@ -349,7 +376,7 @@ fn execute_task<'a>(
     journal: &mut Journal<'_>,
 ) -> Result<Done<'a>> {
     let mounted = match task.operation {
-        Operation::Bind { source, at } => {
+        Operation::Bind { source, at, .. } => {
             let identity = source.identity;
             let hidden = bind(source, at, tree, attacher, driver_root, journal)?;
             Some(VisibleMount::new(at, identity, hidden, tree)?)

@@ -199,7 +199,7 @@ impl Expansion<'_> {
         let bind = |library: &ContainerPath| Action::Bind {
             at: self.image.layout.libs_dir.join(library.file_name()),
             source: Source::Image(library.clone()),
-            kind: BindKind::File,
+            kind: BindKind::Library,
         };
         Ok(compat.mounted(found).into_iter().map(bind).collect())
     }

@@ -43,6 +43,8 @@ pub(super) struct PreparedPlan<'a> {
     /// In execution order: first those on which the update of the ld.so.cache depends.
     pub(super) tasks: Vec<Task<'a>>,
     pub(super) cache: Option<CacheUpdate<'a>>,
+    /// Whether the update is required.
+    pub(super) loader_need: Need,
     /// Those on which the update does not depend: devices, sockets, procfs. They need not wait for it.
     pub(super) after_cache: Vec<Task<'a>>,
     /// All together, so that each device program is replaced once.
@@ -54,7 +56,7 @@ pub(super) struct PreparedPlan<'a> {
 /// The way to update the container's loader.
 pub(super) enum CacheUpdate<'a> {
     /// By ldconfig, for the directories of its command line, and for the folders of a hook.
-    Run(PreparedLdconfig, &'a [ContainerPath], &'a [ContainerPath]),
+    Run(PreparedLdconfig, News<'a>),
     /// In this process.
     Builtin(&'a Loader, News<'a>),
 }
@@ -71,6 +73,8 @@ pub(super) enum Operation<'a> {
     Bind {
         source: ReadySource,
         at: &'a ContainerPath,
+        /// None for a device.
+        kind: Option<BindKind>,
     },
     MountTmpfs {
         tmpfs: NewTmpfs<'a>,
@@ -140,6 +144,13 @@ impl SkippedIntents {
         }
     }
 
+    /// Skips an intent, required or not.
+    pub(super) fn leave_out(&mut self, intent: usize, reason: Error) {
+        if self.intents.insert(intent) {
+            self.reasons.push(reason);
+        }
+    }
+
     pub(super) fn has(&self, intent: usize) -> bool {
         self.intents.contains(&intent)
     }
@@ -169,6 +180,7 @@ impl<'a> Preparation<'a, '_> {
         let mut work = PreparedPlan {
             tasks: Vec::with_capacity(self.steps.len()),
             cache: None,
+            loader_need: Need::Required,
             after_cache: Vec::new(),
             devices: None,
             skipped,
@@ -192,6 +204,7 @@ impl<'a> Preparation<'a, '_> {
                     directories,
                     folders,
                 } => {
+                    work.loader_need = step.need;
                     work.cache = Some(self.cache_update(directories, folders, ahead)?);
                     continue;
                 }
@@ -277,10 +290,12 @@ impl<'a> Preparation<'a, '_> {
                     Source::Image(path) => clone_from_image(path, *kind, requests)?,
                 },
                 at,
+                kind: Some(*kind),
             },
             Action::BindDevice { source, number, at } => Operation::Bind {
                 source: sources.open(source, ExpectedType::Device(*number))?,
                 at,
+                kind: None,
             },
             Action::MountTmpfs { at, mode, files } => Operation::MountTmpfs {
                 tmpfs: NewTmpfs::detached(*mode, files.as_slice())
@@ -334,20 +349,20 @@ impl<'a> Preparation<'a, '_> {
         ahead: &mut Ahead,
     ) -> Result<CacheUpdate<'a>> {
         let ldconfig = &self.container.image.ldconfig;
+        let searched = [directories, folders].concat();
+        let mounted = Look::new(self.container, self.root).mounted_in(&searched);
+        let placed = self.options.placed.iter().cloned().chain(mounted);
+        let news = News {
+            directories,
+            folders,
+            placed: placed.chain(placed_by(self.steps)).collect(),
+        };
         if let (Ldconfig::Builtin, Some(loader)) = (ldconfig, &self.container.loader) {
-            let searched = [directories, folders].concat();
-            let mounted = Look::new(self.container, self.root).mounted_in(&searched);
-            let placed = self.options.placed.iter().cloned().chain(mounted);
-            let news = News {
-                directories,
-                folders,
-                placed: placed.chain(placed_by(self.steps)).collect(),
-            };
             return Ok(CacheUpdate::Builtin(loader, news));
         }
         let program = ahead.take_ldconfig(ldconfig)?;
         let prepared = PreparedLdconfig::with(program, directories, self.options.no_pivot)?;
-        Ok(CacheUpdate::Run(prepared, directories, folders))
+        Ok(CacheUpdate::Run(prepared, news))
     }
 }
 
@@ -398,12 +413,8 @@ pub(super) fn placed_by<'s>(
 /// Returns the path at which a step puts a file that can be a library, or a link to one.
 fn library(step: &Step) -> Option<&ContainerPath> {
     match &step.action {
-        Action::Bind {
-            at,
-            kind: BindKind::File,
-            ..
-        }
-        | Action::Symlink { at, .. } => Some(at),
+        Action::Bind { at, kind, .. } if kind.is_file() => Some(at),
+        Action::Symlink { at, .. } => Some(at),
         _ => None,
     }
 }

@@ -99,7 +99,11 @@ pub(super) enum Source {
 /// Kind of a bind mount's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum BindKind {
-    /// A library, a program, or a file read by one: read-only, no devices, no set-uid.
+    /// A library: read-only, no devices, no set-uid.
+    Library,
+    /// The same for a program.
+    Program,
+    /// The same for a file that they read.
     File,
     /// A socket or a directory of sockets: no devices, no set-uid, no programs.
     Ipc,
@@ -109,14 +113,19 @@ pub(super) enum BindKind {
     DeviceDirectory,
 }
 
+impl BindKind {
+    /// Returns true for a library, a program, or a file that they read.
+    pub(super) fn is_file(self) -> bool {
+        matches!(self, Self::Library | Self::Program | Self::File)
+    }
+}
+
 impl From<FileClass> for BindKind {
     fn from(class: FileClass) -> Self {
         match class {
-            FileClass::Library
-            | FileClass::Program
-            | FileClass::Firmware
-            | FileClass::Config
-            | FileClass::Data => Self::File,
+            FileClass::Library => Self::Library,
+            FileClass::Program => Self::Program,
+            FileClass::Firmware | FileClass::Config | FileClass::Data => Self::File,
             FileClass::Socket => Self::Ipc,
             FileClass::DeviceDir => Self::DeviceDirectory,
         }

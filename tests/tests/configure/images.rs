@@ -97,9 +97,26 @@ pub(crate) fn cuda_compatibility_modes() {
     }
 }
 
-/// A read-only root works if all mount points exist and no cache must be written.
-pub(crate) fn a_read_only_image_that_is_prepared() {
+/// On a read-only root the files go to a tmpfs below the container's /dev, if that is one. If nothing can be changed,
+/// `configure` fails.
+pub(crate) fn a_read_only_image() {
     let container = start(Builder::new(debian_root().no_programs()).read_only());
+    let line = configure(&container, &["--utility", "--device=0"])
+        .outcome()
+        .unwrap();
+    assert_eq!(line.status, Some(0), "{line:?}");
+    let library = machine::driver().fill("dev/nvidia-container/LIB/libnvidia-ml.so.VER");
+    assert!(container.inside(library).exists());
+    let container = start(Builder::new(debian_root().no_programs()).read_only());
+    let mut cover = container.enter("umount");
+    assert!(
+        cover
+            .args(["-l"])
+            .arg(container.point("dev"))
+            .status()
+            .unwrap()
+            .success()
+    );
     let before = State::of(&container);
     let message = configure(&container, &["--utility", "--device=0"]).fails();
     assert!(message.ends_with(": read-only file system"), "{message}");

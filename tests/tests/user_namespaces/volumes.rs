@@ -71,16 +71,14 @@ pub(crate) fn the_hosts_cache() {
     assert!(before.get("ld.so.cache").is_some());
     let (child, pid) = container(&world, &mounted(&world, "etc"));
     for ldconfig in [&host_ldconfig()[..], BUILTIN] {
-        let line = run(&world, pid, ldconfig).outcome().unwrap();
-        assert_eq!(line.status, Some(1), "{line:?}");
-        assert!(line.stderr.contains("/etc"), "{line:?}");
+        run(&world, pid, ldconfig).succeeds();
         assert_eq!(Tree::of(&volume).unwrap().changes_since(&before), [""; 0]);
     }
     // Our group does not count as the container's.
     fs::set_permissions(&volume, Permissions::from_mode(0o775)).unwrap();
     let before = Tree::of(&volume).unwrap();
     for ldconfig in [&host_ldconfig()[..], BUILTIN] {
-        run(&world, pid, ldconfig).fails();
+        run(&world, pid, ldconfig).succeeds();
         assert_eq!(Tree::of(&volume).unwrap().changes_since(&before), [""; 0]);
     }
     end(child);

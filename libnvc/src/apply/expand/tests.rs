@@ -93,7 +93,7 @@ fn compatibility_libraries_are_bound_from_the_image() {
     let bind = |library: &ContainerPath| Action::Bind {
         source: Source::Image(library.clone()),
         at: ContainerPath::new("/usr/lib64").join(library.file_name()),
-        kind: BindKind::File,
+        kind: BindKind::Library,
     };
     let [newer, _, older, _] = image.compat_libraries.as_slice() else {
         panic!("{image:?}");
@@ -183,9 +183,9 @@ fn places_are_those_of_the_image() {
     assert_eq!(
         places,
         [
-            "/usr/bin/x File",
-            "/usr/lib64/vdpau/x File",
-            "/usr/lib/x File",
+            "/usr/bin/x Program",
+            "/usr/lib64/vdpau/x Library",
+            "/usr/lib/x Library",
             "/run/x Ipc",
             "/etc/nvidia/nvidia-application-profiles-rc.d [3]",
         ]

@@ -32,6 +32,7 @@ use crate::ldcache::listing::Listing;
 use crate::ldcache::merge::{self, FoundLibrary, SearchedDirectory};
 use crate::path::ContainerPath;
 
+pub(in crate::apply) mod fixed;
 mod links;
 mod musl;
 mod places;

@@ -75,6 +75,24 @@ impl<'a> NewCover<'a> {
     }
 }
 
+/// Mounts a file of an attached tmpfs over a target, restricted and read-only.
+pub(in crate::apply) fn mount_file(
+    file: &OwnedFd,
+    target: &Target,
+    place: &Path,
+    attacher: &mut Attacher<'_>,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    attacher.confine(target, place, journal)?;
+    match alone(file, target, place, attacher)? {
+        Cover::Detached(mount) => attacher.attach(mount, target, place, journal),
+        Cover::Attached(mount) => {
+            journal.mounted(mount);
+            Ok(())
+        }
+    }
+}
+
 /// Returns a restricted mount of the file alone.
 fn alone(file: &OwnedFd, target: &Target, place: &Path, attacher: &Attacher<'_>) -> Result<Cover> {
     let attributes = ATTRIBUTES | MountAttributes::RDONLY;

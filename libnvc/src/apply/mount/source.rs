@@ -231,7 +231,7 @@ impl ExpectedType {
                 let error = error.of(name.display());
                 Err(error.hint(format!("it should be the character device {number}: remove it and load the driver again")))
             }
-            Self::Kind(BindKind::File) if kind != SFlag::S_IFREG => {
+            Self::Kind(file) if file.is_file() && kind != SFlag::S_IFREG => {
                 let text = format!(
                     "unexpected source file mode {:o} for {}",
                     stat.st_mode,
@@ -257,7 +257,9 @@ impl ExpectedType {
             Self::Device(_) | Self::Kind(BindKind::DeviceDirectory) => {
                 A::RDONLY | A::NOSUID | A::NOEXEC
             }
-            Self::Kind(BindKind::File) => A::RDONLY | A::NODEV | A::NOSUID,
+            Self::Kind(BindKind::Library | BindKind::Program | BindKind::File) => {
+                A::RDONLY | A::NODEV | A::NOSUID
+            }
             Self::Kind(BindKind::Ipc) if is_for_clients() => A::NODEV | A::NOSUID | A::NOEXEC,
             Self::Kind(BindKind::Ipc | BindKind::Proc) => {
                 A::RDONLY | A::NODEV | A::NOSUID | A::NOEXEC
@@ -269,7 +271,7 @@ impl ExpectedType {
     fn must_clear(self) -> MountAttributes {
         match self {
             Self::Device(_) | Self::Kind(BindKind::DeviceDirectory) => MountAttributes::NODEV,
-            Self::Kind(BindKind::File) => MountAttributes::NOEXEC,
+            Self::Kind(file) if file.is_file() => MountAttributes::NOEXEC,
             Self::Kind(_) => MountAttributes::empty(),
         }
     }

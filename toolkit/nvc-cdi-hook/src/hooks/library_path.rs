@@ -1,25 +1,29 @@
 //! Makes the loader find the libraries of some directories.
 //!
 //! libnvc does this as for its other callers: without running a program if the image's own cache is valid, otherwise
-//! with the host's ldconfig in a sandbox.
+//! with the host's ldconfig in a sandbox. If the loader cannot be told, because its files are on a volume, that is a
+//! warning: the container has its devices, and perhaps needs no library.
 
-use libnvc::plan::{Intent, LibraryPath, Place, What};
+use libnvc::plan::{Intent, LibraryPath, Need, Place, What};
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
 
 use crate::arguments::GivenOptions;
 
 pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
-    Ok(intent(folders(given)?).into_iter().collect())
+    // An engine has mounted the libraries, and it does not know what the image's loader needs.
+    Ok(intent(folders(given)?, Need::WherePermitted)
+        .into_iter()
+        .collect())
 }
 
 /// Returns the intent for some directories, if there are any.
-pub(super) fn intent(folders: Vec<ContainerPath>) -> Option<Intent> {
+pub(super) fn intent(folders: Vec<ContainerPath>, need: Need) -> Option<Intent> {
     let what = What::LibraryPath(LibraryPath {
         directories: folders.into_iter().map(Place::At).collect(),
         after_hooks: true,
     });
     let is_empty = matches!(&what, What::LibraryPath(path) if path.directories.is_empty());
-    (!is_empty).then(|| Intent::required(what))
+    (!is_empty).then_some(Intent { need, what })
 }
 
 /// Returns the requested directories without duplicates.

@@ -94,7 +94,12 @@ fn with(given: &GivenOptions, found: discover::DriverFiles) -> Result<Vec<Intent
     if is_in(hook_names::UPDATE_LDCACHE) {
         folders.extend(found.folders);
     }
-    intents.extend(library_path::intent(folders));
+    let need = if given.flag("discover") {
+        Need::Required
+    } else {
+        Need::WherePermitted
+    };
+    intents.extend(library_path::intent(folders, need));
     for (name, of) in FLAGS {
         if given.flag(name) {
             intents.extend(of(given)?);

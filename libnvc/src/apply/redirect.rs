@@ -1,0 +1,353 @@
+//! Gives files another place if theirs is on a volume or read-only: a tmpfs of ours, which only this container has.
+//!
+//! Works on prepared tasks, in the container's namespace, because only there it is known what may be changed. A file's
+//! place in the tmpfs is its path below the tmpfs, so that a later call finds it again without a record.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use crate::apply::journal::Journal;
+use crate::apply::ldconfig::builtin::News;
+use crate::apply::mount::attach::Attacher;
+use crate::apply::mount::target::{Leaf, Tree};
+use crate::apply::mount::tmpfs::NewTmpfs;
+use crate::apply::prepare::{CacheUpdate, Operation, PreparedPlan, Task};
+use crate::apply::steps::BindKind;
+use crate::apply::volumes::{Destination, Directory};
+use crate::container::Layout;
+use crate::directory;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inroot;
+use crate::path::ContainerPath;
+
+/// Places for the tmpfs. On a read-only root /dev is often the only filesystem that can be changed.
+const ROOMS: [&str; 2] = ["/run/nvidia-container", "/dev/nvidia-container"];
+
+/// The directories in which containers find programs, in Debian's order.
+const PATH: [&str; 6] = [
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+];
+
+/// Permission bits of our directories.
+const MODE: u32 = 0o755;
+
+/// The other places of a plan's files.
+#[derive(Default)]
+pub(super) struct Redirection {
+    /// The place of the tmpfs, if it can be mounted.
+    room: Option<ContainerPath>,
+    is_mounted: Cell<bool>,
+    /// The directory of PATH over which a second one is mounted.
+    path: Option<ContainerPath>,
+    /// For each directory whose files go elsewhere, where they go.
+    moved: BTreeMap<ContainerPath, ContainerPath>,
+    /// For each task, its other place.
+    places: Vec<Option<ContainerPath>>,
+    /// Intents that are given up, with the reasons.
+    left_out: Vec<(usize, Error)>,
+    /// What the loader is told to search: as in the plan, and in the tmpfs.
+    directories: Vec<ContainerPath>,
+    folders: Vec<ContainerPath>,
+    warnings: Vec<Error>,
+    /// The loader's files in /etc may not be changed.
+    pub(super) etc_is_fixed: bool,
+}
+
+impl Redirection {
+    /// Decides about all tasks.
+    pub(super) fn of(work: &PreparedPlan<'_>, layout: &Layout, tree: &mut Tree<'_>) -> Self {
+        let (directories, folders) = match &work.cache {
+            Some(CacheUpdate::Run(_, news) | CacheUpdate::Builtin(_, news)) => {
+                (news.directories, news.folders)
+            }
+            None => (&[][..], &[][..]),
+        };
+        let mut found = Self {
+            directories: directories.to_vec(),
+            folders: folders.to_vec(),
+            ..Self::default()
+        };
+        let layouts = [&layout.libs_dir, &layout.libs32_dir];
+        let searched: Vec<_> = layouts
+            .into_iter()
+            .chain(directories)
+            .chain(folders)
+            .collect();
+        for kind in [BindKind::Library, BindKind::Program] {
+            for (directory, tasks) in fixed(&work.tasks, kind, tree) {
+                let is_searched = match kind {
+                    BindKind::Library => searched.contains(&&directory),
+                    _ => PATH
+                        .iter()
+                        .any(|path| directory.as_path() == Path::new(path)),
+                };
+                found.redirect(kind, &directory, is_searched, &tasks, tree);
+            }
+        }
+        found.follow_earlier(tree);
+        if work.cache.is_some() && is_etc_fixed(tree) {
+            found.etc_is_fixed = true;
+            // For a cover.
+            found.room(tree);
+        }
+        found.places = work.tasks.iter().map(|task| found.place(task)).collect();
+        found
+    }
+
+    /// Decides about the files of a fixed directory.
+    fn redirect(
+        &mut self,
+        kind: BindKind,
+        directory: &ContainerPath,
+        is_searched: bool,
+        tasks: &[&Task<'_>],
+        tree: &mut Tree<'_>,
+    ) {
+        let is_there = |task: &&Task<'_>| {
+            place_of(task).is_some_and(|at| tree.root.exists(at.as_path()) == Ok(true))
+        };
+        let is_complete = tasks.iter().all(is_there);
+        let room = self.room(tree);
+        let empty = match kind {
+            BindKind::Program if !is_complete => empty_of_path(tree),
+            _ => None,
+        };
+        let facts = Directory {
+            is_fixed: true,
+            is_complete,
+            is_searched,
+            has_empty: empty.is_some(),
+            has_room: room.is_some(),
+        };
+        let destination = match kind {
+            BindKind::Library => facts.libraries(),
+            _ => facts.programs(),
+        };
+        let to = match destination {
+            Destination::InPlace => return,
+            Destination::LeftOut => {
+                for task in tasks {
+                    if let Some(at) = place_of(task) {
+                        let error = tree.refusal("leaving out", at, directory);
+                        self.left_out.push((task.intent, error));
+                    }
+                }
+                return;
+            }
+            Destination::Path => {
+                self.path.clone_from(&empty);
+                empty
+            }
+            Destination::Tmpfs => room.map(|room| room.join(directory.relative())),
+        };
+        let Some(to) = to else { return };
+        log::info!("{directory} may not be changed: its files go to {to}");
+        if destination == Destination::Tmpfs && kind == BindKind::Program {
+            let text = "programs in PATH";
+            let cause =
+                format!("{directory} may not be changed, and no directory of PATH is empty");
+            let error = Error::fault(ErrorKind::Volume, &to, cause).context(text);
+            self.warnings.push(error);
+        }
+        self.moved.insert(directory.clone(), to);
+    }
+
+    /// Tells the loader of directories in the tmpfs instead of fixed ones: those of this plan, and of an earlier one.
+    fn follow_earlier(&mut self, tree: &mut Tree<'_>) {
+        let all = self.directories.iter().chain(&self.folders);
+        for directory in all.cloned().collect::<Vec<_>>() {
+            if self.moved.contains_key(&directory) || tree.may_change(&directory) {
+                continue;
+            }
+            for room in ROOMS {
+                let to = ContainerPath::new(room).join(directory.relative());
+                if is_ours(&to, tree) {
+                    self.moved.insert(directory, to);
+                    break;
+                }
+            }
+        }
+        let elsewhere = |directory: &ContainerPath| self.moved.get(directory).cloned();
+        let all = self.directories.iter().chain(&self.folders);
+        let new: Vec<_> = all.filter_map(elsewhere).collect();
+        let stays = |directory: &ContainerPath| !self.moved.contains_key(directory);
+        self.directories.retain(stays);
+        self.folders.retain(stays);
+        self.folders.splice(0..0, new);
+    }
+
+    /// Returns the other place of a task's file or link.
+    fn place(&self, task: &Task<'_>) -> Option<ContainerPath> {
+        self.elsewhere(place_of(task)?)
+    }
+
+    /// Returns the other place of a file, if it has one.
+    fn elsewhere(&self, at: &ContainerPath) -> Option<ContainerPath> {
+        let to = self.moved.get(&at.parent())?;
+        Some(to.join(at.file_name()))
+    }
+
+    /// Gives tasks and the update of the loader their new places.
+    pub(super) fn relocate<'r>(&'r self, mut work: PreparedPlan<'r>) -> PreparedPlan<'r> {
+        for (task, place) in work.tasks.iter_mut().zip(&self.places) {
+            if let (Operation::Bind { at, .. } | Operation::Symlink { at, .. }, Some(place)) =
+                (&mut task.operation, place)
+            {
+                *at = place;
+            }
+        }
+        for (intent, reason) in &self.left_out {
+            work.skipped.leave_out(*intent, reason.clone());
+        }
+        work.skipped.reasons.extend(self.warnings.iter().cloned());
+        if let Some(CacheUpdate::Run(_, news) | CacheUpdate::Builtin(_, news)) = &mut work.cache {
+            *news = News {
+                directories: &self.directories,
+                folders: &self.folders,
+                placed: std::mem::take(&mut news.placed)
+                    .into_iter()
+                    .map(|at| self.elsewhere(&at).unwrap_or(at))
+                    .collect(),
+            };
+        }
+        work
+    }
+
+    /// Returns the directories in the tmpfs that the loader is told to search.
+    pub(super) fn in_tmpfs(&self) -> Vec<ContainerPath> {
+        let is_new = |folder: &&ContainerPath| self.moved.values().any(|to| to == *folder);
+        self.folders.iter().filter(is_new).cloned().collect()
+    }
+
+    /// Mounts what the tasks need.
+    pub(super) fn mount(
+        &self,
+        tree: &mut Tree<'_>,
+        attacher: &mut Attacher<'_>,
+        journal: &mut Journal<'_>,
+    ) -> Result<()> {
+        let room = self.room.as_ref();
+        if room.is_some_and(|room| {
+            self.moved
+                .values()
+                .any(|to| to.as_path().starts_with(room.as_path()))
+        }) {
+            self.mount_room(tree, attacher, journal)?;
+            for to in self.moved.values() {
+                if Some(to) != self.path.as_ref() {
+                    tree.directory_in_tmpfs(to, MODE, journal)?;
+                }
+            }
+        }
+        match &self.path {
+            Some(path) => mount_tmpfs(path, tree, attacher, journal),
+            None => Ok(()),
+        }
+    }
+
+    /// Mounts the tmpfs, unless that is done; returns its place.
+    pub(super) fn mount_room(
+        &self,
+        tree: &mut Tree<'_>,
+        attacher: &mut Attacher<'_>,
+        journal: &mut Journal<'_>,
+    ) -> Result<Option<&ContainerPath>> {
+        let Some(room) = &self.room else {
+            return Ok(None);
+        };
+        if !self.is_mounted.replace(true) {
+            mount_tmpfs(room, tree, attacher, journal)?;
+        }
+        Ok(Some(room))
+    }
+
+    /// Finds a place for the tmpfs, if that is not done.
+    fn room(&mut self, tree: &mut Tree<'_>) -> Option<ContainerPath> {
+        if self.room.is_none() {
+            let rooms = ROOMS.map(ContainerPath::new);
+            let earlier = rooms.iter().find(|room| is_ours(room, tree)).cloned();
+            self.room = earlier.or_else(|| rooms.into_iter().find(|room| tree.may_change(room)));
+        }
+        self.room.clone()
+    }
+}
+
+/// Returns the fixed directories of a kind of files, with the tasks of those files.
+fn fixed<'w, 'a>(
+    tasks: &'w [Task<'a>],
+    kind: BindKind,
+    tree: &mut Tree<'_>,
+) -> BTreeMap<ContainerPath, Vec<&'w Task<'a>>> {
+    let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for task in tasks {
+        if let Operation::Bind { at, kind: of, .. } = &task.operation
+            && *of == Some(kind)
+        {
+            found.entry(at.parent()).or_default().push(task);
+        }
+    }
+    found.retain(|directory, _| !tree.may_change(directory));
+    found
+}
+
+/// Returns true if the loader's files in /etc may not be changed.
+fn is_etc_fixed(tree: &mut Tree<'_>) -> bool {
+    let etc = ContainerPath::new("/etc");
+    tree.root.exists(etc.as_path()) == Ok(true) && !tree.may_change(&etc)
+}
+
+/// Returns the place of a task's file or link.
+fn place_of<'t>(task: &'t Task<'_>) -> Option<&'t ContainerPath> {
+    match &task.operation {
+        Operation::Bind {
+            at, kind: Some(_), ..
+        }
+        | Operation::Symlink { at, .. } => Some(at),
+        _ => None,
+    }
+}
+
+/// Returns a directory of PATH that is empty, or over which an earlier call has mounted programs.
+fn empty_of_path(tree: &Tree<'_>) -> Option<ContainerPath> {
+    let paths = PATH.map(ContainerPath::new);
+    let is_empty = |path: &&ContainerPath| {
+        let opened = tree.root.resolve_directory(path.as_path());
+        let listed = opened.and_then(inroot::open_to_list);
+        // `.` and `..` are listed too.
+        listed.is_ok_and(|fd| directory::list(fd.as_fd(), &mut { 2 }, |_| {}).is_ok())
+    };
+    let ours = paths.iter().find(|path| is_ours(path, tree));
+    ours.or_else(|| paths.iter().find(is_empty)).cloned()
+}
+
+/// Returns true if a directory is on a tmpfs that only this container has.
+fn is_ours(path: &ContainerPath, tree: &Tree<'_>) -> bool {
+    let found = tree.root.resolve_directory(path.as_path());
+    found.is_ok_and(|found| {
+        let is_private = tree.authority.is_private_tmpfs(found.as_fd()) == Ok(true);
+        is_private && tree.authority.is_for_container_alone(found.as_fd()) == Ok(false)
+    })
+}
+
+fn mount_tmpfs(
+    at: &ContainerPath,
+    tree: &mut Tree<'_>,
+    attacher: &mut Attacher<'_>,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let place = at.below(tree.rootfs);
+    let target = tree.mount_point(at, Leaf::Directory(MODE), journal)?;
+    let tmpfs = NewTmpfs::detached(MODE, Vec::new())
+        .map_err(|errno| Error::file("mount operation failed", &place, errno))?;
+    tmpfs.mount(&target, &place, tree, attacher, journal)?;
+    // Directories below it were resolved to what it hides.
+    tree.forget();
+    Ok(())
+}
