@@ -293,6 +293,23 @@ pub(super) fn a_mounted_configuration_stays() {
     assert_eq!(image.found("libcuda.so.1"), ["/opt/driver/libcuda.so.1"]);
 }
 
+/// If an engine has mounted the libraries, and the loader cannot be told of them, that is a warning.
+pub(super) fn a_loader_that_cannot_be_told() {
+    let image = Image::new(Layout::Debian);
+    library(&image.path("opt/driver"), "libcuda.so.1").unwrap();
+    let volume = image.scratch.join("volume");
+    fs::create_dir(&volume).unwrap();
+    let library = "opt/driver/libcuda.so.1";
+    let volume_on_etc = format!("mount --bind {} etc", volume.display());
+    let mount = format!("mount --bind {library} {library} && {volume_on_etc}");
+    // It has no cache over which another one could be mounted.
+    let outcome = image.hook("update-ldcache --folder /opt/driver", &mount);
+    assert_eq!(outcome.status, Some(0), "{outcome:#?}");
+    assert!(outcome.stderr.contains("level=warning"), "{outcome:#?}");
+    assert!(outcome.stderr.contains("/etc is a volume"), "{outcome:#?}");
+    assert_eq!(fs::read_dir(&volume).unwrap().count(), 0);
+}
+
 /// If the cache cannot be written, the configuration is as before.
 pub(super) fn a_failure_undoes_the_configuration() {
     for conf in [None, Some("/usr/local/lib\n")] {

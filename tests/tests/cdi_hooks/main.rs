@@ -61,6 +61,10 @@ const TESTS: &[(&str, fn())] = &[
         folders::a_mounted_configuration_stays,
     ),
     (
+        "a_loader_that_cannot_be_told",
+        folders::a_loader_that_cannot_be_told,
+    ),
+    (
         "compatibility_libraries_have_notes",
         folders::compatibility_libraries_have_notes,
     ),

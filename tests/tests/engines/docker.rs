@@ -4,6 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::thread;
 
+use nvc_testkit::tree::Tree;
+
 use super::daemon::Daemon;
 use super::handover;
 use super::world::{World, archive, both, complaint, look, printed, sight};
@@ -20,6 +22,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ),
     ("docker_starts_thirty_at_once", thirty_at_once),
     ("docker_gives_gpus_by_nvidia_docker", by_nvidia_docker),
+    ("docker_keeps_volumes", keeps_volumes),
 ];
 
 /// A running dockerd with an image; stopped on drop.
@@ -100,6 +103,31 @@ fn by_the_hook() {
     }
     let seen = printed(&mut docker.run(&["--rm"], "ls /dev"));
     assert!(!seen.contains("nvidia"), "{seen}");
+}
+
+/// New named volumes on directories of the driver, by the hook and by the runtime.
+fn keeps_volumes() {
+    // No directory of the image's PATH is empty.
+    let script = "PATH=$PATH:/run/nvidia-container/usr/bin nvidia-smi -L";
+    let docker = Docker::start();
+    let list = docker.daemon.world.driver.listing(0, &[]);
+    let data = docker.daemon.world.path("docker/volumes");
+    for (number, place) in ["/etc", "/usr", "/usr/lib"].into_iter().enumerate() {
+        let name = format!("v{number}");
+        let volume = format!("--volume={name}:{place}");
+        // docker copies the image's files into it when it is first used.
+        printed(&mut docker.run(&["--rm", &volume], "true"));
+        let before = Tree::of(&data.join(&name)).unwrap_or_else(|error| panic!("{error}"));
+        for way in [
+            ["--gpus", "device=0", "--rm"],
+            ["--runtime=nvidia", "-e", "NVIDIA_VISIBLE_DEVICES=0"],
+        ] {
+            let seen = printed(&mut docker.run(&[&[&*volume][..], &way].concat(), script));
+            assert_eq!(seen, list, "{place} {way:?}");
+            let after = Tree::of(&data.join(&name)).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(after.changes_since(&before), [""; 0], "{place} {way:?}");
+        }
+    }
 }
 
 fn by_the_runtime() {

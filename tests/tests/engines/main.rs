@@ -21,6 +21,7 @@ mod podman;
 mod replaced;
 mod runtimes;
 mod sources;
+mod volumes;
 mod world;
 
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
             alternatives::TESTS,
             control_nodes::TESTS,
             ldconfig::TESTS,
+            volumes::TESTS,
         ];
         for (name, run) in all.into_iter().flatten() {
             tests.push(test(format!("{runtime}_{name}"), &needs, move || {

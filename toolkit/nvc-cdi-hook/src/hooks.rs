@@ -6,6 +6,7 @@ mod discover;
 mod driver;
 mod library_path;
 mod merged;
+mod mounts;
 mod symlinks;
 
 use libnvc::Result;

@@ -27,6 +27,7 @@ mod injection;
 mod mount_namespace;
 mod protection;
 mod spec_edits;
+mod volumes;
 
 // used everywhere
 mod error;

@@ -9,16 +9,30 @@ use libnvc::kmods::in_user_namespace;
 use nvc_cdi::edits::{self, Host};
 use nvc_cdi::nodes;
 use nvc_cdi::{DeviceNode, Edits, Mount};
+use nvc_generate::HookProgram;
 use nvc_oci::spec::Spec;
+use nvc_policy::config::Config;
 use serde_json::Value;
 
 use crate::error::Result;
+use crate::{hook_program, volumes};
 
 /// The options with which runtimes bind nodes.
 const OPTIONS: [&str; 4] = ["rbind", "rprivate", "nosuid", "noexec"];
 
 /// Applies the edits to a container.
-pub(crate) fn apply(spec: &mut Spec, all: &mut [Edits]) -> Result<()> {
+pub(crate) fn apply(spec: &mut Spec, all: &mut [Edits], config: &Config) -> Result<()> {
+    let program = hook_program::of(config);
+    // A foreign program does not know such mounts.
+    if volumes::has_any(spec.value()) && hook_program::is_ours(&program) {
+        let path = program.to_string_lossy().into_owned();
+        volumes::leave_to_hook(spec.value(), all, &HookProgram { path });
+    }
+    put(spec, all)
+}
+
+/// Puts them into config.json.
+fn put(spec: &mut Spec, all: &mut [Edits]) -> Result<()> {
     let drivers = CharDrivers::discover();
     let host = Host {
         look_up: nodes::look_up,
@@ -109,9 +123,9 @@ mod tests {
         let mut spec = Spec::new(namespaces);
         let mut all = [edits("/dev/null")];
         for _ in 0..2 {
-            apply(&mut spec, &mut all.clone()).unwrap();
+            put(&mut spec, &mut all.clone()).unwrap();
         }
-        apply(&mut spec, &mut all).unwrap();
+        put(&mut spec, &mut all).unwrap();
         let value = spec.value();
         assert!(value["linux"].get("devices").is_none(), "{value}");
         assert_eq!(value["mounts"].as_array().map(Vec::len), Some(1));

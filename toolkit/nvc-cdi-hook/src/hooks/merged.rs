@@ -7,7 +7,7 @@ use libnvc::plan::{Intent, Need, What};
 use libnvc::{Error, ErrorKind, Result};
 use nvc_program::hook_names;
 
-use super::{Intents, cuda_compat, discover, driver, library_path, list, symlinks, text};
+use super::{Intents, cuda_compat, discover, driver, library_path, list, mounts, symlinks, text};
 use crate::arguments::{GivenOptions, Opt};
 
 /// Version of the arguments.
@@ -23,6 +23,11 @@ const FLAGS: [(&str, Intents); 3] = [
 pub(super) const OPTIONS: &[Opt] = &[
     text("version", "NUMBER", "The form of the arguments: 1"),
     list("link", "TARGET::LINK", "As create-symlinks"),
+    list(
+        "mount",
+        "SOURCE::PLACE",
+        "Mount a file of the host; libraries and programs go elsewhere if PLACE is on a volume",
+    ),
     text("host-driver-version", "VERSION", "As enable-cuda-compat"),
     text("host-cuda-version", "VERSION", "As enable-cuda-compat"),
     text("cuda-compat-container-root", "DIR", "As enable-cuda-compat"),
@@ -85,6 +90,7 @@ fn with(given: &GivenOptions, found: discover::DriverFiles) -> Result<Vec<Intent
     if !is_in(hook_names::CREATE_SYMLINKS) {
         intents.retain(|intent| !matches!(intent.what, What::Link(_)));
     }
+    intents.extend(mounts::intents(given)?);
     // A directory of the image at the path of a link must not prevent the container from starting.
     intents.extend(symlinks::links(given, Need::BestEffort)?);
     if is_in(hook_names::ENABLE_CUDA_COMPAT) {
@@ -94,7 +100,7 @@ fn with(given: &GivenOptions, found: discover::DriverFiles) -> Result<Vec<Intent
     if is_in(hook_names::UPDATE_LDCACHE) {
         folders.extend(found.folders);
     }
-    let need = if given.flag("discover") {
+    let need = if given.flag("discover") || given.list("mount").next().is_some() {
         Need::Required
     } else {
         Need::WherePermitted

@@ -1,0 +1,114 @@
+//! Runs containers with volumes on /etc, /usr and /usr/lib: in each mode the GPU works, and the volume stays as it is.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use nvc_testkit::tree::Tree;
+use serde_json::json;
+
+use super::runtimes::{Body, Bundle};
+use super::world::{World, look, sight};
+
+pub(crate) const TESTS: &[(&str, Body)] = &[
+    ("volumes_stay_legacy", |runtime| {
+        volumes(World::new(runtime, "legacy", ""), 1);
+    }),
+    ("volumes_stay_jit_cdi", |runtime| {
+        volumes(World::new(runtime, "jit-cdi", ""), 1);
+    }),
+    ("volumes_stay_cdi", |runtime| {
+        volumes(World::with_specification(runtime, &[]), 0);
+    }),
+    ("volumes_stay_merged", |runtime| {
+        volumes(World::with_specification(runtime, &["--hooks=merged"]), 0);
+    }),
+    ("volumes_stay_live", |runtime| {
+        volumes(World::with_specification(runtime, &["--style=live"]), 0);
+    }),
+];
+
+/// Copies a directory of the image, as an engine does for a new named volume.
+fn volume(bundle: &Bundle, place: &str) -> PathBuf {
+    let volume = bundle
+        .world
+        .path(&format!("volume{}", place.replace('/', "-")));
+    let from = bundle.path().join("rootfs").join(&place[1..]).join(".");
+    fs::create_dir(&volume).unwrap_or_else(|error| panic!("{error}"));
+    let copied = Command::new("cp").arg("-a").args([&from, &volume]).status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    volume
+}
+
+/// GPU 1 is requested by its index, GPU 0 by its CDI name: the other one is in MIG mode, and has none.
+#[allow(clippy::needless_pass_by_value)] // each test has its own world
+fn volumes(world: World, index: usize) {
+    let gpu = match index {
+        1 => "NVIDIA_VISIBLE_DEVICES=1",
+        _ => "NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0",
+    };
+    let script = format!("{}; ldconfig && nvidia-smi -L", look());
+    let bundle = Bundle::new(world, &[gpu], &script);
+    fs::create_dir_all(bundle.path().join("rootfs/usr/local/sbin"))
+        .unwrap_or_else(|error| panic!("{error}"));
+    let original = bundle.spec();
+    for (place, option) in [
+        ("/etc", "rw"),
+        ("/usr", "rw"),
+        ("/usr/lib", "rw"),
+        ("/etc", "ro"),
+    ] {
+        let volume = match bundle
+            .world
+            .path(&format!("volume{}", place.replace('/', "-")))
+        {
+            known if known.exists() => known,
+            _ => volume(&bundle, place),
+        };
+        let mut spec = original.clone();
+        if let Some(mounts) = spec["mounts"].as_array_mut() {
+            mounts.push(json!({
+                "destination": place, "source": volume, "type": "bind", "options": ["rbind", option],
+            }));
+        }
+        bundle.write(&spec);
+        let before = Tree::of(&volume).unwrap_or_else(|error| panic!("{error}"));
+        let expected = sight(bundle.world.driver, index);
+        let list = bundle.world.driver.listing(index, &[]);
+        let (seen, said) = both_of(&bundle, &look());
+        assert!(seen.ends_with(&list), "{place} {option}: {seen}{said}");
+        let after = Tree::of(&volume).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(after.changes_since(&before), [""; 0], "{place} {option}");
+        bundle.write(&spec);
+        let (seen, said) = both_of(&bundle, &script);
+        let looked = seen
+            .strip_suffix(&list)
+            .filter(|looked| looked.ends_with(&list));
+        match (place, option) {
+            // The cache on /etc stays, so `ldconfig -p` lists no driver.
+            ("/etc", "ro") => assert!(seen.ends_with(&list), "{place} {option}: {seen}{said}"),
+            ("/etc", _) => {
+                assert!(looked.is_some(), "{place}: {seen}{said}");
+                // The container's own ldconfig has written to it.
+                fs::remove_dir_all(&volume).unwrap_or_else(|error| panic!("{error}"));
+                continue;
+            }
+            _ => assert_eq!(looked, Some(&*expected), "{place}: {said}"),
+        }
+        let after = Tree::of(&volume).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(after.changes_since(&before), [""; 0], "{place} {option}");
+    }
+}
+
+/// Runs the bundle to its end; the container's own ldconfig may fail.
+fn both_of(bundle: &Bundle, script: &str) -> (String, String) {
+    let mut spec = bundle.spec();
+    spec["process"]["args"][2] = script.into();
+    bundle.write(&spec);
+    let output = bundle
+        .run()
+        .output()
+        .unwrap_or_else(|error| panic!("{error}"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
