@@ -47,7 +47,7 @@
 
 #define NVC_MAJOR 1
 #define NVC_MINOR 20
-#define NVC_PATCH 0
+#define NVC_PATCH 2
 /* Empty for a release. */
 #define NVC_TAG
 #define NVC_VERSION "1.20.2"

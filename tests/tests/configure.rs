@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use nvc_testkit::cli::Run;
+use nvc_testkit::cli::{Run, lacks};
 use nvc_testkit::container::{Builder, Container};
 use nvc_testkit::harness::Need::Root;
 use nvc_testkit::rootfs::{self, Layout};
@@ -490,7 +490,14 @@ fn the_root_of_a_process_that_has_pivoted() {
     let ldconfig = host_ldconfig();
     let words = ["configure", &ldconfig, "--no-cgroups", "--utility"];
     let words = [&words[..], &["--device=GPU-51a2", &pid, "/"]].concat();
-    Run::cli(command_line(machine::driver(), &words)).succeeds();
+    let run = Run::cli(command_line(machine::driver(), &words));
+    if !lacks().is_empty() {
+        // Without open_tree, mounts are made by name, and no name of the host's is visible there (docs/kernel-features.md).
+        let outcome = run.outcome().unwrap();
+        assert_eq!(outcome.status, Some(1), "{outcome:#?}");
+        return;
+    }
+    run.succeeds();
     let mut smi = container.enter("/usr/bin/nvidia-smi");
     let output = smi.arg("-L").env_clear().output().unwrap();
     let listed = String::from_utf8(output.stdout).unwrap();

@@ -114,6 +114,8 @@ fn the_query_is_as_protected_as_its_caller() {
     let other = |bin: &Path| chown(bin.join("nvc-query"), Some(4242), Some(4242)).unwrap();
     let written = |bin: &Path| fs::set_permissions(bin, Permissions::from_mode(0o777)).unwrap();
     let link = |bin: &Path| {
+        // In a sticky directory, fs.protected_symlinks would hide it.
+        fs::set_permissions(bin, Permissions::from_mode(0o755)).unwrap();
         fs::rename(bin.join("nvc-query"), bin.join("other")).unwrap();
         symlink("other", bin.join("nvc-query")).unwrap();
         lchown(bin.join("nvc-query"), Some(4242), Some(4242)).unwrap();

@@ -127,7 +127,10 @@ fn all_of_none(runtime: &str) {
     assert!(seen.ends_with("nvidiactl"), "{said}");
     assert!(log.contains("NVML lists no GPU"), "{log}");
     let (seen, said, _) = run(world(runtime, &Profile::without_gpus(), false), "0");
-    assert!(seen.is_empty() && said.contains("no device"), "{said}");
+    assert!(
+        seen.is_empty() && said.contains("0: unknown device"),
+        "{said}"
+    );
 }
 
 fn without_lists(runtime: &str) {

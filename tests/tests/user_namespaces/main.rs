@@ -220,7 +220,7 @@ fn a_cgroup_that_need_not_be_changed() {
 fn in_cgroup(world: &World, cgroup: &DeviceCgroup) -> Output {
     let join = format!("echo $$ > {}/cgroup.procs", cgroup.directory().display());
     let sys = "mount --rbind /sys sys";
-    world.configure(Root::Host, &join, sys, "--device=0", "")
+    world.configure(Root::Host, &join, sys, "--device=all", "")
 }
 
 /// Not even querying the attached programs is allowed.
@@ -260,5 +260,5 @@ fn in_filtered_cgroup(world: &World, devices: &[&str]) -> Output {
          echo 0::/{} > run/cgroup; mount --bind run/cgroup /proc/$$/cgroup",
         path.display()
     );
-    world.configure(Root::Host, &join, &show, "--device=0 --pid=$$", "")
+    world.configure(Root::Host, &join, &show, "--device=all --pid=$$", "")
 }

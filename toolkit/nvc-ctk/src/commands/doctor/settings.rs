@@ -16,7 +16,7 @@ pub(super) fn config(line: &CommandLine) -> (Config, Vec<Finding>) {
     match lookup::load(&place, place.named) {
         Err(error) => {
             let symptom = "every container that requests a GPU fails";
-            let repair = format!("correct {file}; nvidia-ctk config default symptom the defaults");
+            let repair = format!("correct {file}; nvidia-ctk config default prints the defaults");
             let finding = Finding::wrong(format!("{file}: {error}"), symptom, repair);
             (Config::default(), vec![finding])
         }
