@@ -15,7 +15,7 @@ mod settings;
 mod specifications;
 mod toolkit;
 
-use libnvc::Result;
+use libnvc::{Result, printable};
 use nvc_cdi::{Registry, STANDARD_DIRECTORIES};
 use serde_json::{Value, json};
 
@@ -141,14 +141,15 @@ fn to_text(checks: &[Check], with_details: bool) -> String {
         for check in checks {
             let findings = check.findings.iter();
             for finding in findings.filter(|finding| finding.level == level) {
-                text += &format!("{word:8} {}: {}\n", check.name, finding.what);
-                text += &format!("         symptom: {}\n", finding.symptom);
-                text += &format!("         repair: {}\n", finding.repair);
+                // Some words are a daemon's or a file's, and must neither forge a line nor reach the terminal raw.
+                text += &format!("{word:8} {}: {}\n", check.name, printable(&finding.what));
+                text += &format!("         symptom: {}\n", printable(&finding.symptom));
+                text += &format!("         repair: {}\n", printable(&finding.repair));
                 match finding.details.len() {
                     0 => {}
                     _ if with_details => {
                         for detail in &finding.details {
-                            text += &format!("         - {detail}\n");
+                            text += &format!("         - {}\n", printable(detail));
                         }
                     }
                     n => text += &format!("         details: {n}, with --details\n"),
@@ -210,6 +211,18 @@ fn version_in(text: &str) -> Option<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_others_forge_no_line() {
+        let finding = Finding::wrong("dockerd's \x1b]0;x\x07\nok       all", "s", "r\n");
+        let checks = [Check {
+            name: "docker",
+            findings: vec![finding],
+        }];
+        let text = to_text(&checks, true);
+        assert_eq!(text.lines().count(), 4, "{text}");
+        assert!(!text.contains(['\x1b', '\x07']), "{text}");
+    }
 
     #[test]
     fn versions_are_found() {
