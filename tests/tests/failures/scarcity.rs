@@ -122,9 +122,7 @@ impl Drop for Small {
 }
 
 fn one_directory_is_read_only() {
-    let needed = [("/LIB", true), ("/etc", true)];
-    let others = ["/usr/bin", "/usr/lib/firmware", "/run"].map(|directory| (directory, false));
-    for (directory, is_needed) in needed.into_iter().chain(others) {
+    for directory in ["/LIB", "/etc", "/usr/bin", "/usr/lib/firmware", "/run"] {
         let directory = machine::driver().fill(directory);
         let container = container();
         let path = container.point(&directory);
@@ -133,21 +131,12 @@ fn one_directory_is_read_only() {
         let mut shell = container.enter("sh");
         let status = shell.args(["-c", script, "sh"]).arg(path).status();
         assert!(status.unwrap().success());
-        let before = State::of(&container);
         let outcome = configure(&container, ARGUMENTS).outcome().unwrap();
-        assert!(
-            outcome.stderr.to_lowercase().contains("read-only"),
-            "{outcome:#?}"
-        );
-        if is_needed {
-            assert_failed(&outcome, "");
-            before.assert_unchanged(&container);
-        } else {
-            assert_eq!(outcome.status, Some(0), "{outcome:#?}");
-            let warning = "nvidia-container-cli: warning: skipped (optional): ";
-            let mut lines = outcome.stderr.lines();
-            assert!(lines.all(|line| line.starts_with(warning)), "{outcome:#?}");
-        }
+        // Libraries and the cache have other places then (tests/volume_policy); what has none is left out.
+        assert_eq!(outcome.status, Some(0), "{outcome:#?}");
+        let warning = "nvidia-container-cli: warning: skipped (optional): ";
+        let mut lines = outcome.stderr.lines();
+        assert!(lines.all(|line| line.starts_with(warning)), "{outcome:#?}");
     }
 }
 
