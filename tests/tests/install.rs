@@ -127,7 +127,7 @@ impl Machine {
             // The state directory belongs to a user that this machine does not have.
             let text = match name {
                 "install" => {
-                    "#!/bin/sh\ncase $* in *-o*) echo \"install $*\" >> LOG ;; *) exec /usr/bin/install \"$@\" ;; esac\n"
+                    "#!/bin/sh\ncase \" $* \" in *\" -o \"*) echo \"install $*\" >> LOG ;; *) exec /usr/bin/install \"$@\" ;; esac\n"
                 }
                 _ => text,
             };
