@@ -12,6 +12,16 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Serialize, Serializer};
 
+/// The directories of programs that PATH has by default, in Debian's order.
+pub(crate) const STANDARD_PATH: [&str; 6] = [
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+];
+
 macro_rules! lexical_path {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

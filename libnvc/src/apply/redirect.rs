@@ -20,20 +20,10 @@ use crate::container::Layout;
 use crate::directory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot;
-use crate::path::ContainerPath;
+use crate::path::{ContainerPath, STANDARD_PATH};
 
 /// Places for the tmpfs. On a read-only root /dev is often the only filesystem that can be changed.
 const ROOMS: [&str; 2] = ["/run/nvidia-container", "/dev/nvidia-container"];
-
-/// The directories in which containers find programs, in Debian's order.
-const PATH: [&str; 6] = [
-    "/usr/local/sbin",
-    "/usr/local/bin",
-    "/usr/sbin",
-    "/usr/bin",
-    "/sbin",
-    "/bin",
-];
 
 /// Permission bits of our directories.
 const MODE: u32 = 0o755;
@@ -84,7 +74,7 @@ impl Redirection {
             for (directory, tasks) in fixed(&work.tasks, kind, tree) {
                 let is_searched = match kind {
                     BindKind::Library => searched.contains(&&directory),
-                    _ => PATH
+                    _ => STANDARD_PATH
                         .iter()
                         .any(|path| directory.as_path() == Path::new(path)),
                 };
@@ -120,7 +110,6 @@ impl Redirection {
             _ => None,
         };
         let facts = Directory {
-            is_fixed: true,
             is_complete,
             is_searched,
             has_empty: empty.is_some(),
@@ -316,7 +305,7 @@ fn place_of<'t>(task: &'t Task<'_>) -> Option<&'t ContainerPath> {
 
 /// Returns a directory of PATH that is empty, or over which an earlier call has mounted programs.
 fn empty_of_path(tree: &Tree<'_>) -> Option<ContainerPath> {
-    let paths = PATH.map(ContainerPath::new);
+    let paths = STANDARD_PATH.map(ContainerPath::new);
     let is_empty = |path: &&ContainerPath| {
         let opened = tree.root.resolve_directory(path.as_path());
         let listed = opened.and_then(inroot::open_to_list);

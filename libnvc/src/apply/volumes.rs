@@ -1,14 +1,12 @@
 //! Decides what a container is given where its directories may not be changed: on a volume, or on a read-only root.
 //!
 //! A container that starts with NVIDIA's programs must start with ours, but no file of a volume is changed. So the files
-//! go to a tmpfs of ours, and the loader is told of it in the image's own layer. Pure: `redirect` and
+//! go to a tmpfs of ours, and the loader's configuration in the image's own layer names it. Pure: `redirect` and
 //! `ldconfig::builtin::fixed` look up the facts and carry the decision out.
 
-/// What is known about a directory for libraries or programs of a plan.
+/// What is known about a directory in which no file may be created, and which a plan has libraries or programs for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Directory {
-    /// No file may be created in it.
-    pub(super) is_fixed: bool,
     /// All mount points exist already.
     pub(super) is_complete: bool,
     /// The loader, or PATH, has it, so that files may be in another directory.
@@ -22,7 +20,7 @@ pub(super) struct Directory {
 /// Where files go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// Where the plan has them. If the directory is fixed, that fails with an error that names its mount.
+    /// Where the plan has them. If a mount point is missing, that fails with an error that names the mount.
     InPlace,
     /// Into a tmpfs over an empty directory of PATH.
     Path,
@@ -35,38 +33,27 @@ pub(super) enum Destination {
 impl Directory {
     /// Decides about its libraries.
     pub(super) fn libraries(self) -> Destination {
-        match self {
-            Self {
-                is_fixed: false, ..
-            }
-            | Self {
-                is_complete: true, ..
-            } => Destination::InPlace,
-            Self {
-                is_searched: false, ..
-            } => Destination::LeftOut,
-            Self { has_room: true, .. } => Destination::Tmpfs,
-            Self { .. } => Destination::InPlace,
+        if self.is_complete {
+            Destination::InPlace
+        } else if !self.is_searched {
+            Destination::LeftOut
+        } else if self.has_room {
+            Destination::Tmpfs
+        } else {
+            Destination::InPlace
         }
     }
 
     /// Decides about its programs.
     pub(super) fn programs(self) -> Destination {
-        match self {
-            Self {
-                is_fixed: false, ..
-            }
-            | Self {
-                is_complete: true, ..
-            }
-            | Self {
-                is_searched: false, ..
-            } => Destination::InPlace,
-            Self {
-                has_empty: true, ..
-            } => Destination::Path,
-            Self { has_room: true, .. } => Destination::Tmpfs,
-            Self { .. } => Destination::InPlace,
+        if self.is_complete || !self.is_searched {
+            Destination::InPlace
+        } else if self.has_empty {
+            Destination::Path
+        } else if self.has_room {
+            Destination::Tmpfs
+        } else {
+            Destination::InPlace
         }
     }
 }
@@ -128,14 +115,13 @@ mod tests {
     /// Each row has the facts as in `Directory`; `*` is both. The first row that fits decides.
     fn decided(rows: &[(&str, Destination)], of: impl Fn(Directory) -> Destination) {
         let mut used = vec![false; rows.len()];
-        for number in 0..32_u8 {
+        for number in 0..16_u8 {
             let fact = |bit: u8| number & (1 << bit) != 0;
             let directory = Directory {
-                is_fixed: fact(0),
-                is_complete: fact(1),
-                is_searched: fact(2),
-                has_empty: fact(3),
-                has_room: fact(4),
+                is_complete: fact(0),
+                is_searched: fact(1),
+                has_empty: fact(2),
+                has_room: fact(3),
             };
             let fits = |row: &str| {
                 let mut wanted = row.bytes().zip(0..);
@@ -158,12 +144,11 @@ mod tests {
     fn libraries() {
         decided(
             &[
-                // fixed, complete, searched, empty, room
-                ("0****", Destination::InPlace),
-                ("11***", Destination::InPlace),
-                ("100**", Destination::LeftOut),
-                ("101*1", Destination::Tmpfs),
-                ("101*0", Destination::InPlace),
+                // complete, searched, empty, room
+                ("1***", Destination::InPlace),
+                ("00**", Destination::LeftOut),
+                ("01*1", Destination::Tmpfs),
+                ("01*0", Destination::InPlace),
             ],
             Directory::libraries,
         );
@@ -173,12 +158,11 @@ mod tests {
     fn programs() {
         decided(
             &[
-                ("0****", Destination::InPlace),
-                ("11***", Destination::InPlace),
-                ("100**", Destination::InPlace),
-                ("1011*", Destination::Path),
-                ("10101", Destination::Tmpfs),
-                ("10100", Destination::InPlace),
+                ("1***", Destination::InPlace),
+                ("00**", Destination::InPlace),
+                ("011*", Destination::Path),
+                ("0101", Destination::Tmpfs),
+                ("0100", Destination::InPlace),
             ],
             Directory::programs,
         );

@@ -10,18 +10,8 @@ use super::search::Search;
 use crate::capability::Capability;
 use crate::host::firmware::is_firmware;
 use crate::host::{DriverFile, FileClass, catalogue};
-use crate::path::{ContainerPath, HostPath};
+use crate::path::{ContainerPath, HostPath, STANDARD_PATH};
 use crate::{inroot, read_file};
-
-/// Directories searched after the caller's.
-const STANDARD: [&str; 6] = [
-    "/usr/local/sbin",
-    "/usr/local/bin",
-    "/usr/sbin",
-    "/usr/bin",
-    "/sbin",
-    "/bin",
-];
 
 /// Sockets of daemons, relative to one of these directories; the MPS daemon's directory.
 const SOCKETS: [&str; 2] = ["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
@@ -32,7 +22,7 @@ const MPS: &str = "/tmp/nvidia-mps";
 ///
 /// Debian's /usr/bin/nvidia-smi is a link by way of /etc/alternatives. Its target is in no directory of an image's `PATH`.
 pub(super) fn programs(search: &mut Search<'_>, given: &[HostPath]) -> Vec<DriverFile> {
-    let standard = STANDARD.iter().map(HostPath::new);
+    let standard = STANDARD_PATH.iter().map(HostPath::new);
     let directories: Vec<_> = given.iter().cloned().chain(standard).collect();
     let mut found = Vec::new();
     for pattern in catalogue::programs_of_everything() {
