@@ -5,7 +5,6 @@
 //! machine's programs are in it. Each machine gets the folder as the archive that people copy.
 #![allow(clippy::unwrap_used)]
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
@@ -17,6 +16,7 @@ use nvc_testkit::harness::Need::{Command as Program, Root};
 use nvc_testkit::harness::{self, test};
 use nvc_testkit::machine::Scratch;
 use nvc_testkit::profile::{MigMode, Profile};
+use nvc_testkit::tree::{Entry, Tree};
 use nvc_testkit::userland;
 use nvc_tests::capi::repository;
 
@@ -88,10 +88,7 @@ impl Bare {
     fn new(profile: Profile) -> Self {
         let scratch = Scratch::new().unwrap();
         let root = scratch.path();
-        driver::Builder::new(profile)
-            .answering_cuda()
-            .build(root)
-            .unwrap();
+        build(profile, root);
         for directory in ["proc", "sys", "mnt", "root", "saved", "old", "tmp"] {
             files::directory(&root.join(directory)).unwrap();
         }
@@ -236,35 +233,24 @@ fn a_machine_file_makes_the_same_machine() {
     assert_eq!(files_of(again), files_of(profile));
 }
 
-/// Builds a machine and returns its files: paths, targets of links, and modes and numbers.
+/// Builds a machine and returns its files: kinds, modes, targets of links, numbers of nodes.
 fn files_of(profile: Profile) -> Vec<String> {
     let scratch = Scratch::new().unwrap();
-    let root = scratch.path();
-    driver::Builder::new(profile)
-        .answering_cuda()
-        .build(root)
-        .unwrap();
-    let mut pending = vec![root.to_path_buf()];
-    let mut files = Vec::new();
-    while let Some(directory) = pending.pop() {
-        for entry in fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            let shown = path.strip_prefix(root).unwrap().display();
-            let meta = fs::symlink_metadata(&path).unwrap();
-            if meta.is_dir() {
-                pending.push(path);
-            } else if meta.is_symlink() {
-                files.push(format!(
-                    "{shown} -> {}",
-                    fs::read_link(&path).unwrap().display()
-                ));
-            } else {
-                files.push(format!("{shown} {:o} {:#x}", meta.mode(), meta.rdev()));
-            }
-        }
-    }
-    files.sort();
-    files
+    build(profile, scratch.path());
+    let tree = Tree::of(scratch.path()).unwrap();
+    let line = |(path, entry): (&Path, &Entry)| {
+        let (kind, mode) = (entry.kind, entry.mode);
+        format!(
+            "{path:?} {kind} {mode:o} {:?} {:#x}",
+            entry.link, entry.device
+        )
+    };
+    tree.entries().map(line).collect()
+}
+
+fn build(profile: Profile, root: &Path) {
+    let builder = driver::Builder::new(profile).answering_cuda();
+    builder.build(root).unwrap();
 }
 
 /// Neither MIG devices nor a second GPU nor nvidia-smi are there.

@@ -113,6 +113,11 @@ impl Tree {
         self.0.get(path.strip_prefix("/").unwrap_or(path))
     }
 
+    /// Returns the entries by path.
+    pub fn entries(&self) -> impl Iterator<Item = (&Path, &Entry)> {
+        self.0.iter().map(|(path, entry)| (path.as_path(), entry))
+    }
+
     /// Returns the differences to an earlier tree, by path.
     pub fn differences<'a>(&'a self, before: &'a Self) -> Vec<Difference<'a>> {
         let paths: BTreeSet<_> = self.0.keys().chain(before.0.keys()).collect();

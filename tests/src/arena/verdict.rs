@@ -57,7 +57,7 @@ impl Arena {
             for mount in new.iter().rev() {
                 let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
                 match umount2(&mount.point, flags) {
-                    Err(Errno::ENOENT | Errno::EINVAL) if has_other_place => {}
+                    Err(Errno::ENOENT) if has_other_place => {}
                     unmounted => unmounted.map_err(|errno| format!("{mount}: {errno}"))?,
                 }
             }
