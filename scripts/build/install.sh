@@ -49,7 +49,8 @@ runs_systemd() { [ -d /run/systemd/system ] && command -v systemctl >/dev/null; 
 had_units=
 [ ! -e "$DESTDIR$UNITDIR/nvidia-docker-plugin.socket" ] || had_units=yes
 
-# Before the programs go. An engine that knows a missing runtime does not start its containers.
+# Before the programs go. An engine that knows a missing runtime does not start its containers. Here and below, a service
+# manager or an engine that fails must not leave half of the files: it has said why, and the rest goes on.
 if [ "$uninstall" ] && [ "$is_host" ]; then
   [ ! -x "$BINDIR/nvidia-ctk" ] || "$BINDIR/nvidia-ctk" runtime unregister || true
   # shellcheck disable=SC2086 # several words

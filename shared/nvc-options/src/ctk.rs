@@ -452,7 +452,7 @@ const CONFIGURE: &[Opt] = &[
     opt(
         "for-package",
         Text("PACKAGE"),
-        "Register only what nobody has registered; with --remove, only if it was registered so",
+        "Leave an existing registration alone; with --remove, undo only what --for-package registered",
     )
     .env(&["NVIDIA_CTK_FOR_PACKAGE"]),
     opt("dry-run", Flag, "Print the result instead of writing it"),

@@ -1,7 +1,7 @@
 //! Decides whether a rootless engine's container can do without device rules.
 //!
-//! In a user namespace nobody may load device programs: neither we nor the engine. What filters there are belong to the
-//! host and are above the engine's own cgroup, where the caller is too. So what the caller may open, the container may.
+//! In a user namespace no process may load device programs: neither we nor the engine. All filters are the host's, on
+//! cgroups above the engine's, and so apply to the caller too: what the caller may open, the container may open.
 
 use std::os::fd::AsRawFd;
 
@@ -18,7 +18,7 @@ use crate::path::HostPath;
 /// The host's user namespace: the kernel gives it this number at each start.
 const HOST_NAMESPACE: &str = "user:[4026531837]";
 
-/// Returns true if the caller is in a user namespace and may open all nodes of the host, for writing too if they have a mode for it.
+/// Returns true if the caller is in a user namespace and may open all these nodes of the host, as [`usage`] says.
 ///
 /// No node is opened, which could take seconds: access(2) asks the device filters too.
 pub(in crate::apply) fn can_open(root: &DriverRoot, nodes: &[&HostPath]) -> bool {
@@ -40,7 +40,7 @@ pub(in crate::apply) fn can_open(root: &DriverRoot, nodes: &[&HostPath]) -> bool
     })
 }
 
-/// Returns how a node of that mode is opened: MIG's capability nodes can be written by nobody, and are only read.
+/// Returns how a node of this mode is opened: a node without write permission, as MIG's capabilities have, is only read.
 fn usage(mode: u32) -> AccessFlags {
     match mode & 0o222 {
         0 => AccessFlags::R_OK,

@@ -1,7 +1,7 @@
 //! Tells systemd which devices a container may open, so that it keeps them.
 //!
-//! A unit with a closed list of devices has a filter of systemd's, which is written anew whenever units are reloaded or
-//! the unit is changed: what systemd does not know is lost then. A unit without such a list is left alone, because one
+//! systemd attaches a filter to a unit with a closed list of devices, and replaces it whenever units are reloaded or the
+//! unit is changed: devices that systemd does not know are lost then. A unit without such a list is left alone, because one
 //! entry would deny every other device to its processes. No file is written and no program executed; what is told
 //! lasts as long as the unit.
 

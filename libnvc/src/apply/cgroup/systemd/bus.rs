@@ -158,7 +158,7 @@ impl Connection {
         Err(error.with_cause(text.trim().to_owned()))
     }
 
-    /// Returns the outcomes of calls, the first of which has this serial number.
+    /// Returns the outcomes of N calls with consecutive serial numbers from `first` on.
     fn replies<const N: usize>(
         &mut self,
         first: u32,

@@ -445,8 +445,8 @@ fn refusal(place: &ContainerPath, tree: &Tree<'_>, etc: &impl AsFd) -> Error {
         .authority
         .refusal("file creation failed", place.as_path(), etc.as_fd());
     refused.with_kind(ErrorKind::LdCache).hint(
-        "the loader cannot be told of the driver's libraries: run ldconfig once with the volume mounted where it may \
-         be changed, or mount it elsewhere",
+        "the loader would not find the driver's libraries: run ldconfig once with the volume mounted where it may be \
+         changed, or mount it elsewhere",
     )
 }
 
