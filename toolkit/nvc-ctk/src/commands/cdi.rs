@@ -2,7 +2,7 @@
 
 pub(super) mod generate;
 pub(super) mod list;
-pub(super) mod machine;
+mod machine;
 pub(super) mod transform;
 pub(super) mod verify;
 

@@ -6,9 +6,11 @@
 use std::fs;
 use std::path::Path;
 
+use libnvc::host::{DriverRoot, procfs};
+
 use crate::engine::record;
 
-const DRIVER: &str = "/proc/driver/nvidia";
+const CAPABILITIES: &str = "proc/driver/nvidia/capabilities";
 
 /// The driver's version, and the MIG devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,15 +24,16 @@ pub(super) struct Machine {
 impl Machine {
     /// Reads procfs.
     pub(super) fn here() -> Self {
-        Self::read(Path::new(DRIVER))
+        Self::read(Path::new("/"))
     }
 
-    fn read(directory: &Path) -> Self {
-        let text = fs::read_to_string(directory.join("version")).unwrap_or_default();
-        let mut instances = instances(&directory.join("capabilities"));
+    fn read(root: &Path) -> Self {
+        let driver = DriverRoot::open(root).ok();
+        let driver = driver.and_then(|root| procfs::module_version(&root));
+        let mut instances = instances(&root.join(CAPABILITIES));
         instances.sort();
         Self {
-            driver: module_version(&text).unwrap_or_default().into(),
+            driver: driver.unwrap_or_default(),
             mig: (!instances.is_empty()).then(|| record::mark(&instances.join("\n"))),
         }
     }
@@ -78,14 +81,6 @@ impl Machine {
     }
 }
 
-/// Returns the version in the first line of the driver's file.
-pub(in crate::commands) fn module_version(text: &str) -> Option<&str> {
-    text.lines()
-        .next()?
-        .split_whitespace()
-        .find(|word| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.'))
-}
-
 /// Returns the GPU and compute instances in procfs, as paths.
 fn instances(capabilities: &Path) -> Vec<String> {
     let mut found = Vec::new();
@@ -117,10 +112,11 @@ mod tests {
     #[test]
     fn only_mig_devices_are_a_change() {
         let root = tempfile::tempdir().unwrap();
-        let add = |path: &str| fs::create_dir_all(root.path().join(path)).unwrap();
+        let nvidia = root.path().join("proc/driver/nvidia");
+        let add = |path: &str| fs::create_dir_all(nvidia.join(path)).unwrap();
         let version = |version: &str| {
             let text = format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}  Thu\n");
-            fs::write(root.path().join("version"), text).unwrap();
+            fs::write(nvidia.join("version"), text).unwrap();
         };
         let now = || Machine::read(root.path());
         // What every driver has, and what one has with MIG mode.

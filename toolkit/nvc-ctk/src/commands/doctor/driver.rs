@@ -8,7 +8,6 @@ use libnvc::host::{DriverConfig, DriverRoot, DriverSession, major_of, procfs};
 use super::hardware;
 use super::place::{Kind, Place};
 use super::{Finding, NO_GPU, read};
-use crate::commands::cdi::machine::module_version;
 use crate::query;
 
 const VERSION: &str = "/proc/driver/nvidia/version";
@@ -26,8 +25,8 @@ pub(super) fn module(place: &Place) -> Vec<Finding> {
 
 /// Checks that module and libraries have the same version.
 fn mismatch(place: &Place) -> Vec<Finding> {
-    let text = read(VERSION).unwrap_or_default();
-    let module = module_version(&text);
+    let host = DriverRoot::open(Path::new("/")).ok();
+    let module = host.and_then(|host| procfs::module_version(&host));
     let libraries = nvc_generate::driver_files::version(&place.root).ok();
     match (module, libraries) {
         (Some(module), Some(libraries)) if module != libraries => {
