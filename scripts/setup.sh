@@ -109,11 +109,12 @@ install() {
   fi
   echo "setup: installing$1"
   export DEBIAN_FRONTEND=noninteractive
+  apt="apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=5"
   # shellcheck disable=SC2086 # several words
-  apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $1 >/dev/null 2>&1 || {
-    apt-get -qq update
+  $apt install -y --no-install-recommends $1 >/dev/null 2>&1 || {
+    $apt update
     # shellcheck disable=SC2086
-    apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $1 >/dev/null
+    $apt install -y --no-install-recommends $1 >/dev/null
   }
 }
 
