@@ -159,24 +159,6 @@ fn cdi_names(
     })
 }
 
-/// Returns the device names in the text of a CDI specification, YAML or JSON: only devices have the key `name`.
-pub(super) fn names_of(text: &str) -> Vec<String> {
-    let mut names = Vec::new();
-    for part in text.split("name").skip(1) {
-        let part = part.strip_prefix(['"', '\'']).unwrap_or(part);
-        let Some(value) = part.trim_start().strip_prefix(':') else {
-            continue;
-        };
-        let value = value.trim_start().trim_start_matches(['"', '\'']);
-        let end = value.find(['"', '\'', ',', '}', '\n', '\r', ' ']);
-        let name = end.map_or(value, |end| &value[..end]);
-        if !name.is_empty() {
-            names.push(name.to_owned());
-        }
-    }
-    names
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -238,15 +220,6 @@ mod tests {
             // Its error for a missing device is clearer than that of --gpus without a hook.
             assert_eq!(backend(&[], wanted), "cdi");
         }
-    }
-
-    #[test]
-    fn names_in_specifications() {
-        let yaml = "devices:\n    - name: \"0\"\n      containerEdits: {}\n    - name: GPU-1\n    - name: '1:0'\n";
-        assert_eq!(names_of(yaml), ["0", "GPU-1", "1:0"]);
-        let json = r#"{"devices":[{"name":"all","containerEdits":{"hooks":[{"hookName":"createContainer"}]}}, {"name" : "0"}]}"#;
-        assert_eq!(names_of(json), ["all", "0"]);
-        assert!(names_of("kind: nvidia.com/gpu\nname").is_empty());
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use libnvc::host::DriverVersions;
 use libnvc::{Error, ErrorKind, Result};
+use nvc_cdi::Registry;
 
 use super::ahead::Ahead;
 use super::arguments::{Classic, MountMethod, of_engine, of_other_machine, of_this_machine};
-use super::backend::{Backend, CDI_KIND, Choice, choose, names_of, users_own};
+use super::backend::{Backend, CDI_KIND, Choice, choose, users_own};
 use super::docker::{DockerCall, Engine, configuration, engine};
 use super::host::PluginHost;
 use super::image::Image;
@@ -343,25 +344,9 @@ fn check_cuda(driver: CudaVersion, image: &Image) -> Result<()> {
     }
 }
 
-/// Returns the names of the GPUs in the CDI specifications of these directories.
+/// Returns the names of the GPUs in the CDI specifications of these directories, in the engine's order.
 fn names_in(directories: &[String]) -> Vec<String> {
-    let mut names = Vec::new();
-    for directory in directories {
-        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let is_spec = path
-                .extension()
-                .is_some_and(|extension| extension == "json" || extension == "yaml");
-            let text = if is_spec {
-                std::fs::read(path).unwrap_or_default()
-            } else {
-                continue;
-            };
-            let text = String::from_utf8_lossy(&text);
-            if text.contains(CDI_KIND) {
-                names.extend(names_of(&text));
-            }
-        }
-    }
-    names
+    let registry = Registry::load(directories);
+    let of_kind = |name: &str| Some(name.strip_prefix(CDI_KIND)?.strip_prefix('=')?.to_owned());
+    registry.device_names().filter_map(of_kind).collect()
 }

@@ -209,26 +209,23 @@ impl Store {
         let file = self.users_file(version);
         let written = match self.users.get(version) {
             None => match fs::remove_file(&file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(failed("remove", &file, &error))
+                }
                 _ => Ok(()),
             },
-            Some(users) => write_whole(&file, &serde_json::to_vec(users).unwrap_or_default()),
+            Some(users) => {
+                let text = serde_json::to_vec(users).unwrap_or_default();
+                nvc_hostfile::create(&file, &text, 0o644)
+            }
         };
         if let Err(error) = written {
             log_text(&format!(
-                "Warning: {}: {error}; a plugin that is started again will not know who uses the volume",
-                file.display()
+                "Warning: {}; a plugin that is started again will not know who uses the volume",
+                error.message()
             ));
         }
     }
-}
-
-/// Replaces a file atomically.
-fn write_whole(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let draft = file.with_extension("draft");
-    fs::write(&draft, bytes)
-        .and_then(|()| fs::rename(&draft, file))
-        .inspect_err(|_| drop(fs::remove_file(&draft)))
 }
 
 fn failed(operation: &str, path: &Path, error: &io::Error) -> Error {
