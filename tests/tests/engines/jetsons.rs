@@ -188,6 +188,16 @@ fn by_a_specification(runtime: &str) {
         let without = text(&[&format!("--disable-hook={hook}")]);
         assert!(!without.contains(&argument), "{without}");
     }
+    // A list that does not exist is a warning if another one does.
+    let missing = format!("--csv.file={}", world.path("missing.csv").display());
+    let edits = |text: String| {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let without = edits(text(&[]));
+    let (_, said) = both(&mut generate(&world, &[&missing]));
+    assert!(said.contains("missing.csv"), "{said}");
+    assert_eq!(edits(text(&[&missing])), without);
     let none = text(&["--device-id=none"]);
     assert!(!none.contains("/dev/nv"), "{none}");
     for (id, reason) in [

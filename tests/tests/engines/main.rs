@@ -13,6 +13,7 @@ mod handover;
 mod hostile;
 mod isolation;
 mod jetsons;
+mod kit;
 mod ldconfig;
 mod machines;
 mod nvml_user;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
             control_nodes::TESTS,
             ldconfig::TESTS,
             volumes::TESTS,
+            kit::TESTS,
         ];
         for (name, run) in all.into_iter().flatten() {
             tests.push(test(format!("{runtime}_{name}"), &needs, move || {
