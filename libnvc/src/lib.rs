@@ -104,15 +104,8 @@ pub use error::{Error, ErrorKind, Phase, Result};
 pub use path::{ContainerPath, HostPath};
 pub use printable::{printable, printable_up_to};
 pub use sys::execute::execute;
+pub use sys::start::start;
 pub use sys::xattr;
-
-/// Lets this process wait for the children that the library starts, even if it inherited an ignored SIGCHLD.
-///
-/// For programs, to call at their start; a library must not change its host's signal dispositions.
-pub fn await_children() {
-    // Fails only for invalid signal numbers.
-    let _ = sys::process::await_children();
-}
 
 /// The library's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

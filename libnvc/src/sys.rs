@@ -22,4 +22,5 @@ pub(crate) mod process;
 pub(crate) mod programs;
 pub(crate) mod sandbox;
 pub(crate) mod spawn;
+pub(crate) mod start;
 pub mod xattr;

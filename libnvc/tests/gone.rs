@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Files whose work another part does now.
-const FILES: [&str; 12] = [
+const FILES: [&str; 11] = [
     "toolkit/nvc-cdi-hook/src/volume.rs",
     "toolkit/nvc-cdi-hook/src/hooks/tmpfs.rs",
     "toolkit/nvc-cdi-hook/src/hooks/device_node_modification.rs",
@@ -18,11 +18,10 @@ const FILES: [&str; 12] = [
     "toolkit/nvc-runtime/src/automatic.rs",
     "libnvc/src/render/oci.rs",
     "libnvc/src/render/cdi.rs",
-    "libnvc/src/sys/start.rs",
 ];
 
 /// Words of the code that went, each with the sources that may not have it.
-const WORDS: [(&str, &str); 14] = [
+const WORDS: [(&str, &str); 13] = [
     ("fn restrict_links(", "toolkit"),
     ("fn is_graphics_file(", "toolkit"),
     ("fn check_node(", "toolkit/nvc-runtime"),
@@ -35,7 +34,6 @@ const WORDS: [(&str, &str); 14] = [
     ("read_kernel_file", "toolkit"),
     ("seccompiler::", "libnvc/src"),
     ("rustix::", "toolkit"),
-    ("no_main", "nvc-cli"),
     ("doc(hidden)", "libnvc/src"),
 ];
 

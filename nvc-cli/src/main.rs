@@ -4,6 +4,7 @@
 //! renders; [`request`] converts it to a typed request, [`commands`] runs it with libnvc, [`output`] prints.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), no_main)] // see libnvc::main!
 
 // the command line
 mod request;
@@ -20,23 +21,19 @@ mod output;
 mod version;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use libnvc::host::query::serve_if_asked;
 use nvc_options::args::{self, Command};
 use nvc_options::getopt::{self, Caller, Parsed, Question};
 use nvc_options::help;
 
-fn main() -> ExitCode {
-    ExitCode::from(run())
-}
+libnvc::main!(run);
 
 /// Runs the program; returns its exit code.
 fn run() -> u8 {
     nvc_program::messages::take_panics();
     // The NVML query is this program, executed again.
     serve_if_asked();
-    libnvc::await_children();
 
     let mut words = std::env::args_os();
     let caller = Caller::new(words.next());

@@ -19,6 +19,15 @@ fn program(name: &str) -> Command {
 
 /// Runs our runtime with this file as the real one.
 fn create(runtime: &Path) -> Output {
+    run(create_command(runtime))
+}
+
+fn run(mut command: Command) -> Output {
+    let output = command.output();
+    output.expect("cargo build --workspace comes first")
+}
+
+fn create_command(runtime: &Path) -> Command {
     let directory = runtime.parent().expect("a directory");
     let config = directory.join("config.toml");
     let text = format!(
@@ -29,17 +38,18 @@ fn create(runtime: &Path) -> Output {
     let spec = r#"{"ociVersion": "1.0.2", "process": {"args": ["sh"], "cwd": "/"}, "root": {"path": "rootfs"}}"#;
     fs::write(directory.join("config.json"), spec).expect("a config.json");
     let mut command = program("nvidia-container-runtime");
-    let command = command.args(["create", "--bundle"]).arg(directory);
+    command.args(["create", "--bundle"]).arg(directory);
+    command.arg("name").current_dir(directory);
+    command.env("NVIDIA_CTK_CONFIG_FILE_PATH", config);
     command
-        .arg("name")
-        .env("NVIDIA_CTK_CONFIG_FILE_PATH", config)
-        .current_dir(directory)
-        .output()
-        .expect("cargo build --workspace comes first")
 }
 
 /// Runs nvidia-docker with this file as docker: by its path, or by its name in PATH.
 fn docker(path: &Path, by_name: bool) -> Output {
+    run(docker_command(path, by_name))
+}
+
+fn docker_command(path: &Path, by_name: bool) -> Command {
     let directory = path.parent().expect("a directory");
     let mut command = program("nvidia-docker");
     if by_name {
@@ -48,10 +58,8 @@ fn docker(path: &Path, by_name: bool) -> Output {
     } else {
         command.env("NV_DOCKER", path);
     }
-    let command = command.args(["ps", "--all"]).current_dir(directory);
+    command.args(["ps", "--all"]).current_dir(directory);
     command
-        .output()
-        .expect("cargo build --workspace comes first")
 }
 
 #[test]
@@ -66,6 +74,38 @@ fn no_shell_runs_what_is_no_program() {
             assert!(shown.contains("exec format error"), "{output:?}");
         }
         assert!(!directory.path().join("ran").exists(), "a shell read it");
+    }
+}
+
+/// Returns a command that runs this one with closed standard streams.
+fn without_streams(command: &Command) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    let shell_words = ["-c", "exec \"$0\" \"$@\" <&- >&- 2>&-"];
+    shell.args(shell_words).arg(command.get_program());
+    shell.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        shell.env(name, value.expect("it is set"));
+    }
+    if let Some(directory) = command.get_current_dir() {
+        shell.current_dir(directory);
+    }
+    shell
+}
+
+/// A closed stream would be the next file that we open, in which lines for the user would end up.
+#[test]
+fn closed_streams_lead_nowhere() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("program");
+    let seen = directory.path().join("seen");
+    let text =
+        "#!/bin/sh\nexec 9> seen\n(exec >&9; readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2)\n";
+    files::file(&path, text, 0o755).expect("a script");
+    for command in [create_command(&path), docker_command(&path, false)] {
+        let status = without_streams(&command).status().expect("a shell");
+        assert_eq!(status.code(), Some(0), "{command:?}");
+        let seen = fs::read_to_string(&seen).expect("the script wrote it");
+        assert_eq!(seen, "/dev/null\n".repeat(3), "{command:?}");
     }
 }
 

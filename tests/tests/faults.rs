@@ -316,7 +316,7 @@ fn only() -> Option<(String, usize)> {
 /// The phase of the task in which a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The loader and the run time, before `main` and a thread's function: they do not report errors in our format.
+    /// The loader, before `main`: it does not report errors in our format.
     Loading,
     Ours,
     /// NVML, which may report that there is no GPU, and ldconfig, which continues after many failures and exits with 0.
@@ -333,12 +333,8 @@ fn phase(report: &Report, task: &str, call: usize) -> Phase {
     };
     // The query process, a fork of the command, polls once whether its parent is alive before it loads NVML.
     let nvml = place("poll", 0).filter(|_| task == "main.process");
-    // Before `main`, Rust's run time aborts if a call fails. Its last ones set the actions of three signals, two of which
-    // it queries first.
-    let is_start_of_program = task == "main" && Some(call) <= place("rt_sigaction", 4);
-    // So it does if a thread gets no stack for its signals, which the thread's second sigaltstack sets.
-    let is_start_of_thread = task.ends_with(".thread") && Some(call) <= place("sigaltstack", 1);
-    if is_start_of_program || is_start_of_thread {
+    // The loader's last call unmaps its cache.
+    if task == "main" && Some(call) <= place("munmap", 0) {
         Phase::Loading
     } else if nvml.is_some_and(|looked| looked < call)
         || place("execveat", 0).is_some_and(|executed| executed < call)

@@ -78,7 +78,7 @@ fn files(program: &OsStr, path: &OsStr) -> Vec<PathBuf> {
 }
 
 /// Changes what SIGPIPE does; returns what it did.
-fn set_pipe_signal(handler: SigHandler) -> Option<SigHandler> {
+pub(super) fn set_pipe_signal(handler: SigHandler) -> Option<SigHandler> {
     let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
     // SAFETY: only the default, ignoring, or the handler that was installed before is set.
     let before = unsafe { sigaction(Signal::SIGPIPE, &action) };

@@ -2,17 +2,18 @@
 //! volume.
 
 #![forbid(unsafe_code)]
-
-use std::process::ExitCode;
+#![cfg_attr(not(test), no_main)] // see libnvc::main!
 
 use libnvc::host::query::serve_if_asked;
 use nvc_docker::{log_line, plugin};
 
-fn main() -> ExitCode {
+libnvc::main!(run);
+
+/// Runs the program; returns its exit code.
+fn run() -> u8 {
     nvc_program::messages::take_panics();
     // The NVML query is this program, executed again.
     serve_if_asked();
-    libnvc::await_children();
     log_line::take_warnings();
-    ExitCode::from(plugin::run())
+    plugin::run()
 }

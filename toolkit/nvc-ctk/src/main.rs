@@ -6,6 +6,7 @@
 //! [`config_file`] for ours. [`logging`] reports the result.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), no_main)] // see libnvc::main!
 
 // the command line
 mod line;
@@ -27,21 +28,16 @@ mod any_text;
 // messages
 mod logging;
 
-use std::process::ExitCode;
-
 use nvc_options::ctk as table;
 use nvc_program::messages;
 
 use line::Read;
 
-fn main() -> ExitCode {
-    ExitCode::from(run())
-}
+libnvc::main!(run);
 
 /// Runs the program; returns its exit code.
 fn run() -> u8 {
     messages::take_panics();
-    libnvc::await_children();
 
     let words: Vec<_> = std::env::args_os().collect();
     let line = match line::read(&words, &|name| std::env::var_os(name)) {

@@ -5,6 +5,7 @@
 //! process; otherwise it is executed with the arguments from [`call`].
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), no_main)] // see libnvc::main!
 
 mod arguments;
 mod call;
@@ -15,7 +16,6 @@ mod prestart;
 mod within;
 
 use std::io::Write as _;
-use std::process::ExitCode;
 
 use arguments::{Command, CommandLine, Mistake};
 use libnvc::Error;
@@ -24,16 +24,13 @@ use nvc_program::messages::{self, Severity};
 
 const NAME: &str = "nvidia-container-runtime-hook";
 
-fn main() -> ExitCode {
-    ExitCode::from(run())
-}
+libnvc::main!(run);
 
 /// Runs the program; returns its exit code.
 fn run() -> u8 {
     messages::take_panics();
     // The NVML query may be this program, executed again.
     serve_if_asked();
-    libnvc::await_children();
     let words = std::env::args_os().skip(1);
     let words: Vec<String> = words
         .map(|word| word.to_string_lossy().into_owned())

@@ -6,6 +6,7 @@
 //! the original command line.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), no_main)] // see libnvc::main!
 
 mod arguments;
 mod crun_line;
@@ -35,7 +36,6 @@ mod error;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::process::ExitCode;
 
 use libnvc::host::query::serve_if_asked;
 use log::Log;
@@ -49,11 +49,13 @@ use error::{Result, refused};
 /// The supported version of the runtime specification; parts of newer ones are kept unchanged.
 const SPECIFICATION: &str = "1.2.1";
 
-fn main() -> ExitCode {
+libnvc::main!(main_with_code);
+
+/// Runs the program; returns its exit code.
+fn main_with_code() -> u8 {
     messages::take_panics();
     // The NVML query is this program, executed again.
     serve_if_asked();
-    libnvc::await_children();
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_default();
     let words: Vec<OsString> = words.collect();
@@ -62,7 +64,7 @@ fn main() -> ExitCode {
     if let Some(hint) = error.advice() {
         messages::write_line(&format!("hint: {hint}"));
     }
-    ExitCode::FAILURE
+    1
 }
 
 /// Does everything; returns only on failure.
