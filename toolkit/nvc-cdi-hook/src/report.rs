@@ -7,15 +7,12 @@ use std::io::{IsTerminal as _, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libnvc::{Error, Result};
-use nvc_program::messages::{self, Level, Severity, to_system_log, write_record_up_to};
+use nvc_program::messages::{self, Level, Severity, SystemLog, write_record_up_to};
 
 use crate::state;
 
 /// Length limit of the output: engines put it into one error message.
 const MAX_LEN: usize = 4096;
-
-/// Limit of lines for the system's log: an image must not fill it.
-const MAX_LOGGED: u32 = 32;
 
 /// Level of detail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +30,7 @@ pub enum Verbosity {
 #[derive(Debug)]
 pub struct Report {
     verbosity: Verbosity,
-    logged: u32,
+    system: SystemLog,
     /// The text on standard input, once it was read.
     state: Option<Result<Vec<u8>>>,
 }
@@ -45,7 +42,7 @@ impl Report {
         }
         Self {
             verbosity,
-            logged: 0,
+            system: SystemLog::new(crate::PROGRAM),
             state: None,
         }
     }
@@ -111,10 +108,12 @@ impl Report {
     }
 
     fn log(&mut self, severity: Severity, text: &str) {
-        if self.logged < MAX_LOGGED {
-            self.logged += 1;
-            to_system_log(crate::PROGRAM, severity, text);
+        if let Some(Ok(state)) = &self.state
+            && let Some(id) = state::id(state)
+        {
+            self.system.of_container(&id);
         }
+        self.system.write(severity, text);
     }
 
     fn write(&mut self, level: Level, text: &str) {
@@ -154,18 +153,4 @@ static SAID: AtomicUsize = AtomicUsize::new(0);
 fn write(level: Level, text: &str) {
     let left = MAX_LEN.saturating_sub(SAID.load(Ordering::Relaxed));
     SAID.fetch_add(write_record_up_to(left, level, text), Ordering::Relaxed);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{MAX_LOGGED, Report, Severity, Verbosity};
-
-    #[test]
-    fn the_log_has_a_limit() {
-        let mut report = Report::new(Verbosity::Normal);
-        for _ in 0..100 {
-            report.log(Severity::Warning, "x");
-        }
-        assert_eq!(report.logged, MAX_LOGGED);
-    }
 }

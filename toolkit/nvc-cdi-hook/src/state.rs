@@ -60,6 +60,13 @@ pub(crate) fn read_file(path: &str) -> Result<Vec<u8>> {
     read(file)
 }
 
+/// Returns the container's id, if the state has one.
+pub(crate) fn id(text: &[u8]) -> Option<String> {
+    let mut values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
+    let state = values.next()?.ok()?;
+    state.get("id")?.as_str().map(str::to_owned)
+}
+
 /// Parses a state; ignores data after it.
 pub(crate) fn parse(text: &[u8]) -> Result<State> {
     let mut values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
@@ -164,6 +171,10 @@ mod tests {
         assert_eq!(state.bundle, Path::new("/b"));
         assert_eq!(state.root.as_deref(), Some(Path::new("r")));
         assert_eq!(parse(br#"{"root": ""}"#).unwrap().root, None);
+        assert_eq!(id(br#"{"id": "c1"} trailing"#).as_deref(), Some("c1"));
+        for none in ["", "{", "[]", "{}", r#"{"id": 7}"#] {
+            assert_eq!(id(none.as_bytes()), None, "{none}");
+        }
         let empty = State {
             bundle: PathBuf::new(),
             root: None,

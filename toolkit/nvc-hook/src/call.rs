@@ -8,10 +8,8 @@ use nvc_hostfile::programs;
 use nvc_policy::config::{Config, ldconfig};
 use nvc_policy::image::ContainerRequest;
 
+use crate::CLI;
 use crate::input::Input;
-
-/// The program's name.
-pub(crate) const CLI: &str = "nvidia-container-cli";
 
 /// The program and its search path.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use nvc_policy::image;
 use nvc_program::messages;
 
 use crate::arguments::Options;
+use crate::report::Report;
 
 /// Size limit of a state: a few hundred bytes, and annotations that are at most as long as config.json.
 const MAX_STATE_SIZE: u64 = bundle::MAX_SIZE;
@@ -39,12 +40,13 @@ pub(crate) struct Texts {
 
 impl Texts {
     /// Reads them, and makes this process silent if hooks write to a file that the image may have chosen.
-    pub(crate) fn read(options: &Options) -> Result<Self> {
+    pub(crate) fn read(options: &Options, report: &mut Report) -> Result<Self> {
         let mut text = Vec::new();
         let done = io::stdin().take(MAX_STATE_SIZE).read_to_end(&mut text);
         let state = done.map(|_| text);
         let parsed = state.as_ref().ok().and_then(|text| state::read(text).ok());
         let specification = parsed.map(|state| {
+            report.of_container(&state.id);
             let file = match &options.specification {
                 Some(file) => file.to_string_lossy().into_owned(),
                 None => paths::clean(&format!("{}/config.json", bundle_of(&state))),

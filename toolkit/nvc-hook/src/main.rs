@@ -1,6 +1,7 @@
 //! `nvidia-container-runtime-hook`: adds the requested GPUs to a container before its process starts.
 //!
-//! [`arguments`] parses the command line, [`input`] reads the container, [`prestart`] decides. If the
+//! [`arguments`] parses the command line, [`input`] reads the container, [`prestart`] decides, [`report`] says what went
+//! wrong. If the
 //! nvidia-container-cli it finds was installed together with this program, [`within`] does that program's work in this
 //! process; otherwise it is executed with the arguments from [`call`].
 
@@ -13,16 +14,20 @@ mod failure;
 mod input;
 mod jetson;
 mod prestart;
+mod report;
 mod within;
 
 use std::io::Write as _;
 
 use arguments::{Command, CommandLine, Mistake};
-use libnvc::Error;
 use libnvc::host::query::serve_if_asked;
-use nvc_program::messages::{self, Severity};
+use nvc_program::messages;
+use report::Report;
 
 const NAME: &str = "nvidia-container-runtime-hook";
+
+/// The program whose work this one does, or that it executes.
+const CLI: &str = "nvidia-container-cli";
 
 libnvc::main!(run);
 
@@ -35,12 +40,13 @@ fn run() -> u8 {
     let words: Vec<String> = words
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
+    let mut report = Report::new();
     match arguments::read(&words) {
         Ok(CommandLine { command, options }) => match command {
-            Command::Prestart => match prestart::run(&options) {
+            Command::Prestart => match prestart::run(&options, &mut report) {
                 Ok(()) => 0,
                 Err(error) => {
-                    report(&error);
+                    report.failure(&error);
                     1
                 }
             },
@@ -61,22 +67,13 @@ fn run() -> u8 {
             }
         },
         Err(Mistake(text)) => {
-            messages::write_lines(text);
+            if let Some(text) = text {
+                report.mistake(&text);
+            }
             messages::write_fixed(USAGE);
             2
         }
     }
-}
-
-/// Prints a failure; logs it if the streams of hooks are files that the image has chosen.
-fn report(error: &Error) {
-    let lines = failure::lines(error);
-    if messages::is_silent() {
-        for line in &lines {
-            messages::to_system_log(NAME, Severity::Error, line);
-        }
-    }
-    messages::write_lines(lines);
 }
 
 const USAGE: &str = "\

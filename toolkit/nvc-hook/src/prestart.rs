@@ -16,27 +16,27 @@ use nvc_policy::mode::{self, Mode, Setting};
 use nvc_policy::platform;
 use nvc_policy::this_machine::ThisMachine;
 use nvc_program::debuglog;
-use nvc_program::messages::{self, Level};
+use nvc_program::messages;
 
 use crate::arguments::Options;
 use crate::call::{self, Host, Program};
-use crate::failure::INVALID_VALUE;
 use crate::input::{Input, Texts};
 use crate::jetson;
+use crate::report::{INVALID_VALUE, Report};
 use crate::within;
 
 /// Configures the container on standard input, if it requests GPUs.
 ///
 /// Does not return if the nvidia-container-cli it finds is not ours, because the process executes it.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
     // First, because it decides whether anything is printed.
-    let texts = Texts::read(options)?;
-    let (config, policy) = configuration(options)?;
+    let texts = Texts::read(options, report)?;
+    let (config, policy) = configuration(options, report)?;
     let input = Input::parse(texts, options)?;
     let answer = image::request(&input.container, &policy, &ThisMachine::new(&config))
         .map_err(|error| Error::new(ErrorKind::Unsatisfied, error.to_string()))?;
     for warning in &answer.warnings {
-        warn(warning);
+        report.warn(warning);
     }
     let Some(mut request) = answer.request else {
         return Ok(());
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         if within::is_possible(&config, options.debug, &os_release(&config)) {
             check_own_mode(&config, &request)?;
             let inventory = resolved.inventory.as_deref();
-            return within::configure(&config, &input, &request, program, inventory);
+            return within::configure(&config, &input, &request, program, inventory, report);
         }
         log_mode(&config, options.debug, &request);
     }
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Returns true if the nvidia-container-cli it has found was installed together with this program.
 fn is_ours(program: &Program) -> bool {
     let own = std::env::current_exe();
-    own.is_ok_and(|own| ours::is_ours(&program.path, call::CLI, &own))
+    own.is_ok_and(|own| ours::is_ours(&program.path, crate::CLI, &own))
 }
 
 /// Returns the content of os-release, if a default of the configuration depends on it.
@@ -144,7 +144,7 @@ fn append(file: &str, line: &str) {
     }
 }
 
-fn configuration(options: &Options) -> Result<(Config, Policy)> {
+fn configuration(options: &Options, report: &mut Report) -> Result<(Config, Policy)> {
     let failed = |what: &str| {
         let text = format!("error getting hook config: {what}");
         Error::new(ErrorKind::Malformed, text)
@@ -160,7 +160,7 @@ fn configuration(options: &Options) -> Result<(Config, Policy)> {
         error => failed(&format!("failed to load config: {error}")),
     })?;
     for warning in &loaded.warnings {
-        warn(warning);
+        report.warn(warning);
     }
     let policy = Policy::new(&loaded.config).map_err(|error| failed(&error.to_string()))?;
     Ok((loaded.config, policy))
@@ -225,8 +225,4 @@ fn execute(
             None => Error::new(ErrorKind::Malformed, format!("{text}: {error}")),
         }
     })
-}
-
-fn warn(message: &str) {
-    messages::write_record(Level::Warning, message);
 }

@@ -22,6 +22,7 @@ use crate::call::Program;
 use crate::failure::of_cli;
 use crate::input::Input;
 use crate::jetson;
+use crate::report::Report;
 
 /// Kind of the devices with a generated specification, whose names are GPUs'.
 const AUTOMATIC: &str = "runtime.nvidia.com/gpu";
@@ -45,6 +46,7 @@ pub(crate) fn configure(
     request: &ContainerRequest,
     program: &Program,
     inventory: Option<&str>,
+    report: &mut Report,
 ) -> Result<()> {
     let devices = devices(config, request)?;
     let pid = i32::try_from(input.pid).map_err(|_| {
@@ -82,15 +84,12 @@ pub(crate) fn configure(
         let prepared = configuration.prepare(Target::Process { pid, rootfs })?;
         prepared.apply_before_exit()
     };
-    let report = apply().map_err(|error| {
+    let applied = apply().map_err(|error| {
         let phase = error.phase().unwrap_or(Phase::Mount);
         of_cli(&phase.to_string(), error)
     })?;
-    for reason in &report.skipped {
-        messages::write_line(&format!(
-            "warning: skipped (optional): {}",
-            reason.message()
-        ));
+    for reason in &applied.skipped {
+        report.left_out(&format!("skipped (optional): {}", reason.message()));
     }
     Ok(())
 }
@@ -269,7 +268,7 @@ mod tests {
         );
         assert_eq!(ids("runtime.nvidia.com/gpu=all").unwrap(), ["all"]);
         let failure = ids("other.nvidia.com/gpu=0").unwrap_err();
-        let failure = crate::failure::lines(&failure).concat();
+        let failure = failure.message();
         assert!(failure.contains("other.nvidia.com/gpu"), "{failure}");
     }
 

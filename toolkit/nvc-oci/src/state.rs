@@ -12,6 +12,8 @@ pub struct State {
     pub pid: i64,
     /// The directory of config.json; empty for the current one.
     pub bundle: String,
+    /// The container's id, for messages; empty if unknown.
+    pub id: String,
 }
 
 /// Parses a state.
@@ -35,9 +37,11 @@ pub fn read(bytes: &[u8]) -> Result<State> {
     // Old versions of runc spell it differently.
     let (bundle, old) = (text(state, "bundle")?, text(state, "bundlePath")?);
     let bundle = if bundle.is_empty() { old } else { bundle };
+    let id = member(state, "id").and_then(Value::as_str);
     Ok(State {
         pid,
         bundle: bundle.to_owned(),
+        id: id.unwrap_or_default().to_owned(),
     })
 }
 
@@ -47,8 +51,11 @@ mod tests {
     use super::*;
 
     fn state(pid: i64, bundle: &str) -> State {
-        let bundle = bundle.into();
-        State { pid, bundle }
+        State {
+            pid,
+            bundle: bundle.into(),
+            id: String::new(),
+        }
     }
 
     #[test]
@@ -65,6 +72,15 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(read(text.as_bytes()).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_no_condition() {
+        let id = |text: &str| read(text.as_bytes()).unwrap().id;
+        assert_eq!(id(r#"{"id":"c1"}"#), "c1");
+        for none in ["{}", r#"{"id":7}"#, r#"{"id":null}"#] {
+            assert_eq!(id(none), "", "{none}");
         }
     }
 

@@ -75,6 +75,13 @@ impl Line {
     pub(crate) fn starts_container(&self) -> bool {
         matches!(self.verb.as_deref(), Some("create" | "run"))
     }
+
+    /// Returns the id of the container to be created, the last word, for messages.
+    pub(crate) fn container(&self) -> Option<String> {
+        let last = self.arguments.last().filter(|_| self.starts_container())?;
+        let id = last.to_string_lossy();
+        (!id.starts_with('-')).then(|| id.into_owned())
+    }
 }
 
 /// Parses the words after the program's name.
@@ -174,6 +181,9 @@ mod tests {
         for (line, verb) in table {
             assert_eq!(of(line).verb.as_deref(), verb, "{line}");
         }
+        assert_eq!(of("--root /r create -b /b c").container(), Some("c".into()));
+        assert_eq!(of("create --bundle").container(), None);
+        assert_eq!(of("delete c").container(), None);
         assert!(!of("delete create").starts_container());
         assert!(of("run c").starts_container());
         assert_eq!(

@@ -59,36 +59,24 @@ fn main_with_code() -> u8 {
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_default();
     let words: Vec<OsString> = words.collect();
-    let Err(error) = run(&name, &words);
-    messages::write_record(Level::Error, &error.message());
-    if let Some(hint) = error.advice() {
-        messages::write_line(&format!("hint: {hint}"));
-    }
+    let line = arguments::read(&words);
+    let mut log = Log::open(&line);
+    let Err(error) = run(&name, &words, &line, &mut log);
+    log.fail(&error);
     1
 }
 
 /// Does everything; returns only on failure.
-fn run(name: &OsString, words: &[OsString]) -> Result<Infallible> {
-    let line = arguments::read(words);
+fn run(name: &OsString, words: &[OsString], line: &Line, log: &mut Log) -> Result<Infallible> {
     if line.version {
         print_version();
     }
     let loaded = configuration(name).map_err(|error| error.context("error loading config"))?;
-    let mut log = Log::open(&line, &loaded.config);
+    log.configure(line, &loaded.config);
     for warning in &loaded.warnings {
         log.write(Level::Warning, warning);
     }
-    let failure = match serve(&line, words, &loaded.config, &mut log) {
-        Ok(never) => match never {},
-        Err(failure) => failure,
-    };
-    // Engines show only this record.
-    let text = match failure.advice() {
-        Some(hint) => format!("{} (hint: {hint})", failure.message()),
-        None => failure.message(),
-    };
-    log.write(Level::Error, &text);
-    Err(failure)
+    serve(line, words, &loaded.config, log)
 }
 
 fn serve(line: &Line, words: &[OsString], config: &Config, log: &mut Log) -> Result<Infallible> {

@@ -4,14 +4,20 @@ use std::os::unix::net::UnixDatagram;
 
 use libnvc::printable_up_to;
 
-/// The socket of the system's log.
+/// The socket of the system's log: journald's, or another daemon's.
 const SOCKET: &str = "/dev/log";
 
 /// Number of the log's facility for daemons.
 const DAEMON: u8 = 3;
 
 /// Length limit of a message.
-const MAX_LEN: usize = 1 << 10;
+const MAX_LEN: usize = 2 << 10;
+
+/// Length limit of a container's id; engines' have 64 characters.
+const MAX_ID_LEN: usize = 128;
+
+/// Limit of lines of one process: an image must not fill the log.
+const MAX_LINES: u32 = 32;
 
 /// Severity of a line, with its number in the log's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,19 +27,53 @@ pub enum Severity {
     Warning = 4,
 }
 
-/// Sends a line, if there is a system's log and it accepts it without blocking.
-pub fn to_system_log(program: &str, severity: Severity, text: &str) {
-    let Ok(socket) = UnixDatagram::unbound() else {
-        return;
-    };
-    if socket.set_nonblocking(true).is_ok() {
-        let _ = socket.send_to(line(program, severity, text).as_bytes(), SOCKET);
-    }
+/// The lines of one program in the system's log.
+#[derive(Debug)]
+pub struct SystemLog {
+    program: &'static str,
+    /// Empty if unknown.
+    container: String,
+    sent: u32,
 }
 
-fn line(program: &str, severity: Severity, text: &str) -> String {
-    let number = DAEMON * 8 + severity as u8;
-    format!("<{number}>{program}: {}", printable_up_to(MAX_LEN, text))
+impl SystemLog {
+    /// Creates the log of a program; nothing is opened yet.
+    pub fn new(program: &'static str) -> Self {
+        let container = String::new();
+        Self {
+            program,
+            container,
+            sent: 0,
+        }
+    }
+
+    /// Names the container in all later lines.
+    pub fn of_container(&mut self, id: &str) {
+        self.container = printable_up_to(MAX_ID_LEN, id).into_owned();
+    }
+
+    /// Sends a line, if there is a system's log and it accepts it without blocking.
+    pub fn write(&mut self, severity: Severity, text: &str) {
+        if self.sent == MAX_LINES {
+            return;
+        }
+        self.sent += 1;
+        let Ok(socket) = UnixDatagram::unbound() else {
+            return;
+        };
+        if socket.set_nonblocking(true).is_ok() {
+            let _ = socket.send_to(self.line(severity, text).as_bytes(), SOCKET);
+        }
+    }
+
+    fn line(&self, severity: Severity, text: &str) -> String {
+        let number = DAEMON * 8 + severity as u8;
+        let (program, text) = (self.program, printable_up_to(MAX_LEN, text));
+        match self.container.as_str() {
+            "" => format!("<{number}>{program}: {text}"),
+            id => format!("<{number}>{program}: container {id}: {text}"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -42,8 +82,25 @@ mod tests {
 
     #[test]
     fn names_of_files_cannot_forge_lines() {
-        let text = line("hook", Severity::Warning, "a\n<0>kernel: b\u{1b}[m");
+        let mut log = SystemLog::new("hook");
+        let text = log.line(Severity::Warning, "a\n<0>kernel: b\u{1b}[m");
         assert_eq!(text, "<28>hook: a\\x0a<0>kernel: b\\x1b[m");
-        assert!(line("hook", Severity::Error, &"\0".repeat(9999)).len() < 2 * MAX_LEN);
+        assert!(log.line(Severity::Error, &"\0".repeat(9999)).len() < 2 * MAX_LEN);
+        log.of_container("c\n1");
+        assert_eq!(
+            log.line(Severity::Error, "x"),
+            "<27>hook: container c\\x0a1: x"
+        );
+        log.of_container(&"\0".repeat(9999));
+        assert!(log.line(Severity::Error, "").len() < 3 * MAX_ID_LEN);
+    }
+
+    #[test]
+    fn a_process_has_a_limit() {
+        let mut log = SystemLog::new("hook");
+        for _ in 0..100 {
+            log.write(Severity::Warning, "x");
+        }
+        assert_eq!(log.sent, MAX_LINES);
     }
 }

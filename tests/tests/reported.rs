@@ -1,0 +1,317 @@
+//! Errors and warnings of hook and runtime reach somebody: the system's log, and the file from which engines take their
+//! message.
+#![allow(clippy::unwrap_used)]
+
+// The other test program uses the rest.
+#[allow(dead_code)]
+#[path = "engines/world.rs"]
+mod world;
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Output};
+
+use nix::sys::stat::Mode;
+use nvc_testkit::harness::{self, Need};
+use nvc_testkit::tests;
+use serde_json::{Value, json};
+use world::{World, printed};
+
+const HOOK: &str = "nvidia-container-runtime-hook";
+const RUNTIME: &str = "nvidia-container-runtime";
+
+fn main() -> ExitCode {
+    harness::main(tests![&[Need::Root, Need::Command("runc")];
+        a_hooks_error_is_logged,
+        a_hooks_warning_is_logged,
+        a_runtimes_error_is_logged,
+        a_runtimes_warning_is_logged_at_the_start,
+        a_full_log_blocks_nothing,
+        engines_find_the_reason,
+        engines_find_what_is_wrong_with_the_configuration,
+        a_failure_is_written_once,
+        a_pipe_without_a_reader_blocks_nothing,
+    ])
+}
+
+/// A bundle that runs by our runtime and runc, and the log of its system.
+struct Case {
+    world: World,
+    journal: UnixDatagram,
+}
+
+/// What a run left.
+struct Run {
+    output: Output,
+    /// The lines of the system's log.
+    logged: Vec<String>,
+}
+
+impl Run {
+    fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    /// Returns the only line of the system's log, without its start.
+    #[track_caller]
+    fn line(&self, start: &str) -> &str {
+        let [line] = self.logged.as_slice() else {
+            panic!("{:#?}\n{}", self.logged, self.stderr());
+        };
+        let rest = line.strip_prefix(start);
+        rest.unwrap_or_else(|| panic!("{line}"))
+    }
+}
+
+impl Case {
+    /// Creates a bundle with these variables.
+    fn new(mode: &str, more: &str, env: &[&str]) -> Self {
+        let world = World::new("runc", mode, more);
+        fs::create_dir(world.path("bundle")).unwrap();
+        world.rootfs("bundle/rootfs");
+        let bundle = world.path("bundle");
+        printed(Command::new("runc").arg("spec").current_dir(&bundle));
+        let file = bundle.join("config.json");
+        let mut spec: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        spec["process"]["terminal"] = json!(false);
+        spec["process"]["args"] = json!(["sh", "-c", ":"]);
+        let list = spec["process"]["env"].as_array_mut().unwrap();
+        list.extend(env.iter().map(|entry| json!(entry)));
+        fs::write(&file, spec.to_string()).unwrap();
+        let journal = UnixDatagram::bind(world.path("socket")).unwrap();
+        journal.set_nonblocking(true).unwrap();
+        Self { world, journal }
+    }
+
+    fn config(&self) -> PathBuf {
+        self.world.path("config.toml")
+    }
+
+    /// Returns the name of the file for `--log`.
+    fn log_file(&self) -> PathBuf {
+        self.world.path("log.json")
+    }
+
+    /// Returns the records in that file: level and message.
+    fn records(&self) -> Vec<(String, String)> {
+        let text = fs::read_to_string(self.log_file()).unwrap_or_default();
+        let record = |line: &str| {
+            let record: Value = serde_json::from_str(line).unwrap();
+            let member = |name: &str| record[name].as_str().unwrap().to_owned();
+            (member("level"), member("msg"))
+        };
+        text.lines().map(record).collect()
+    }
+
+    /// Returns the only error in that file, as docker shows it.
+    #[track_caller]
+    fn error(&self) -> String {
+        let records = self.records();
+        let errors: Vec<_> = records
+            .iter()
+            .filter(|(level, _)| level == "error")
+            .collect();
+        let [(_, text)] = errors.as_slice() else {
+            panic!("{records:#?}");
+        };
+        text.clone()
+    }
+
+    /// Runs our runtime as docker does, with these words before the verb.
+    fn run(&self, words: &[&str]) -> Run {
+        let log = self.log_file();
+        let log = log.to_str().unwrap();
+        self.run_with(
+            &[&["--log", log, "--log-format", "json"], words].concat(),
+            "run",
+        )
+    }
+
+    /// Runs our runtime where /dev/log is the socket of this test.
+    fn run_with(&self, words: &[&str], verb: &str) -> Run {
+        const SCRIPT: &str = "mount -t tmpfs dev \"$1\" && \
+            cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty \"$1\" && \
+            mkdir \"$1/pts\" \"$1/shm\" \"$1/mqueue\" && mount --rbind /dev/pts \"$1/pts\" && ln -s pts/ptmx \"$1/ptmx\" && \
+            ln -s /proc/self/fd \"$1/fd\" && ln -s fd/2 \"$1/stderr\" && touch \"$1/log\" && \
+            mount --bind \"$2\" \"$1/log\" && mount --rbind \"$1\" /dev && shift 2 && exec \"$@\"";
+        let dev = self.world.path("dev");
+        let _ = fs::create_dir(&dev);
+        let runtime = self.world.command(RUNTIME);
+        let mut command = Command::new("timeout");
+        command
+            .args(["60", "unshare", "--mount", "sh", "-c", SCRIPT, "sh"])
+            .arg(&dev)
+            .arg(self.world.path("socket"))
+            .arg(runtime.get_program())
+            .arg("--root")
+            .arg(self.world.path("state"))
+            .args(words)
+            .args([verb, "c1"])
+            .current_dir(self.world.path("bundle"))
+            .env_clear();
+        for (name, value) in runtime.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        let output = command.output().unwrap();
+        let logged = self.logged();
+        Run { output, logged }
+    }
+
+    /// Returns what has been logged meanwhile.
+    fn logged(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut buffer = vec![0; 9999];
+        while let Ok(length) = self.journal.recv(&mut buffer) {
+            lines.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+        }
+        lines
+    }
+}
+
+/// runc says that the hook failed, and engines drop the hook's output; podman shows the last line of runc's.
+fn a_hooks_error_is_logged() {
+    let case = Case::new("legacy", "", &["NVIDIA_VISIBLE_DEVICES=9"]);
+    let run = case.run(&[]);
+    let text = run.line(&format!("<27>{HOOK}: container c1: "));
+    let start = "nvidia-container-cli: device error: 9: unknown device (hint: ";
+    assert!(text.starts_with(start), "{text}");
+    let stderr = run.stderr();
+    let last = stderr.trim_end().lines().last().unwrap_or_default();
+    assert!(last.contains(start), "{stderr}");
+}
+
+fn a_hooks_warning_is_logged() {
+    let case = Case::new("legacy", "frob = 1", &["NVIDIA_VISIBLE_DEVICES=0"]);
+    let run = case.run(&[]);
+    assert!(run.output.status.success(), "{}", run.stderr());
+    let expected = [RUNTIME, HOOK].map(|program| {
+        let file = case.config();
+        let file = file.display();
+        format!("<28>{program}: container c1: {file}: line 1, column 1: unknown key frob")
+    });
+    assert_eq!(run.logged, expected);
+}
+
+fn a_runtimes_error_is_logged() {
+    let case = Case::new("jit-cdi", "", &["NVIDIA_VISIBLE_DEVICES=9"]);
+    let run = case.run(&[]);
+    let text = run.line(&format!("<27>{RUNTIME}: container c1: "));
+    assert!(text.contains("9: unknown device"), "{text}");
+}
+
+fn a_runtimes_warning_is_logged_at_the_start() {
+    let case = Case::new("jit-cdi", "frob = 1", &[]);
+    let run = case.run(&[]);
+    let text = run.line(&format!("<28>{RUNTIME}: container c1: "));
+    assert!(text.ends_with(": unknown key frob"), "{text}");
+    // Health checks and stops would fill the log with the same line.
+    assert_eq!(case.run_with(&[], "state").logged, [""; 0]);
+}
+
+fn a_full_log_blocks_nothing() {
+    let case = Case::new("jit-cdi", "", &["NVIDIA_VISIBLE_DEVICES=9"]);
+    let sender = UnixDatagram::unbound().unwrap();
+    sender.set_nonblocking(true).unwrap();
+    while sender.send_to(b"x", case.world.path("socket")).is_ok() {}
+    let run = case.run(&[]);
+    assert_eq!(run.output.status.code(), Some(1), "{}", run.stderr());
+    assert!(run.logged.iter().all(|line| line == "x"));
+    assert!(case.error().contains("9: unknown device"));
+}
+
+fn engines_find_the_reason() {
+    let case = Case::new("jit-cdi", "", &["NVIDIA_VISIBLE_DEVICES=9"]);
+    let run = case.run(&[]);
+    let error = case.error();
+    assert!(error.contains("9: unknown device (hint: "), "{error}");
+    let stderr = run.stderr();
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.contains("9: unknown device (hint: "), "{stderr}");
+    // A bundle that cannot be read.
+    fs::remove_file(case.log_file()).unwrap();
+    fs::remove_file(case.world.path("bundle/config.json")).unwrap();
+    fs::create_dir(case.world.path("bundle/config.json")).unwrap();
+    case.run(&[]);
+    let error = case.error();
+    assert!(error.ends_with("config.json: is a directory"), "{error}");
+}
+
+/// docker showed `unable to retrieve OCI runtime error (open .../log.json: no such file)`, for every container.
+fn engines_find_what_is_wrong_with_the_configuration() {
+    let case = Case::new("auto", "", &[]);
+    let right = fs::read_to_string(case.config()).unwrap();
+    for (wrong, expected) in [
+        ("[nvidia-container-cli\n", "config.toml: line 1, column "),
+        (
+            "disable-require = 7\n",
+            "disable-require: expected true or false, found a number",
+        ),
+        (
+            "nvidia-container-runtime.mode = \"legcy\"\n",
+            "invalid mode \"legcy\"",
+        ),
+        (
+            "nvidia-container-runtime.runtimes = []\n",
+            "at least one runtime candidate",
+        ),
+    ] {
+        let text = if wrong.contains("runtime.") {
+            wrong.into()
+        } else {
+            format!("{wrong}{right}")
+        };
+        fs::write(case.config(), text).unwrap();
+        let run = case.run(&[]);
+        assert_eq!(
+            run.output.status.code(),
+            Some(1),
+            "{wrong}: {}",
+            run.stderr()
+        );
+        assert!(case.error().contains(expected), "{wrong}: {}", case.error());
+        assert!(
+            run.line(&format!("<27>{RUNTIME}: container c1: "))
+                .contains(expected)
+        );
+        fs::remove_file(case.log_file()).unwrap();
+    }
+    // Whatever level the administrator wants.
+    let quiet = "nvidia-container-runtime.mode = \"legcy\"\nnvidia-container-runtime.log-level = \"panic\"\n";
+    fs::write(case.config(), quiet).unwrap();
+    case.run(&[]);
+    assert!(case.error().contains("invalid mode"));
+}
+
+fn a_failure_is_written_once() {
+    let case = Case::new("jit-cdi", "", &["NVIDIA_VISIBLE_DEVICES=9"]);
+    // The engine's file is the administrator's too.
+    let text = fs::read_to_string(case.config()).unwrap();
+    let text = text.replace("/runtime.log\"", "/log.json\"");
+    fs::write(case.config(), text).unwrap();
+    case.run(&[]);
+    assert!(case.error().contains("9: unknown device"));
+    // The low-level runtimes' default.
+    let run = case.run_with(&["--log", "/dev/stderr"], "run");
+    let stderr = run.stderr();
+    assert_eq!(stderr.matches("9: unknown device").count(), 1, "{stderr}");
+    // The real runtime's errors are its own.
+    let case = Case::new("jit-cdi", "", &[]);
+    let file = case.world.path("bundle/config.json");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("\"sh\"", "\"no-such-program\"")).unwrap();
+    let run = case.run(&[]);
+    assert!(case.error().contains("no-such-program"), "{}", case.error());
+    assert_eq!(run.logged, [""; 0]);
+}
+
+fn a_pipe_without_a_reader_blocks_nothing() {
+    let case = Case::new("jit-cdi", "", &["NVIDIA_VISIBLE_DEVICES=9"]);
+    nix::unistd::mkfifo(&case.log_file(), Mode::from_bits_truncate(0o600)).unwrap();
+    let run = case.run(&[]);
+    assert_eq!(run.output.status.code(), Some(1), "{}", run.stderr());
+    let error = run.logged.last().map_or("", String::as_str);
+    assert!(error.contains("9: unknown device"), "{:#?}", run.logged);
+    let warning = "log.json: no such device or address";
+    assert!(run.logged[0].ends_with(warning), "{:#?}", run.logged);
+}

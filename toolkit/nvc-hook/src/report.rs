@@ -1,0 +1,103 @@
+//! Reports warnings, and the reason why the hook fails: on standard error, and, because engines drop that, to the
+//! system's log.
+
+use libnvc::Error;
+use nvc_program::messages::{self, Level, Severity, SystemLog};
+
+use crate::CLI;
+
+/// The end of a message that upstream prints on a line of its own.
+pub(crate) const INVALID_VALUE: &str = "\ninvalid config value";
+
+/// Destination of messages.
+#[derive(Debug)]
+pub(crate) struct Report {
+    system: SystemLog,
+}
+
+impl Report {
+    pub(crate) fn new() -> Self {
+        let system = SystemLog::new(crate::NAME);
+        Self { system }
+    }
+
+    /// Names the container in the system's log from now on.
+    pub(crate) fn of_container(&mut self, id: &str) {
+        self.system.of_container(id);
+    }
+
+    pub(crate) fn warn(&mut self, text: &str) {
+        messages::write_record(Level::Warning, text);
+        self.system.write(Severity::Warning, text);
+    }
+
+    /// Reports a part that was left out, in nvidia-container-cli's words.
+    pub(crate) fn left_out(&mut self, text: &str) {
+        messages::write_line(&format!("warning: {text}"));
+        self.system.write(Severity::Warning, text);
+    }
+
+    /// Reports that the command line is wrong.
+    pub(crate) fn mistake(&mut self, text: &str) {
+        messages::write_line(text);
+        self.system.write(Severity::Error, text);
+    }
+
+    pub(crate) fn failure(&mut self, error: &Error) {
+        let lines = lines(error);
+        for line in &lines {
+            self.system.write(Severity::Error, line);
+        }
+        messages::write_lines(lines);
+    }
+}
+
+/// Returns the lines to print. The reason is in the last one, with the hint, since engines show the end of a hook's
+/// output: podman only the last line of it.
+fn lines(error: &Error) -> Vec<String> {
+    let cleanup = error.cleanup().iter();
+    let mut lines: Vec<String> = cleanup
+        .map(|failed| format!("{CLI}: while cleaning up: {}", failed.message()))
+        .collect();
+    let message = error.message();
+    match (message.strip_suffix(INVALID_VALUE), error.advice()) {
+        (Some(message), _) => lines.extend([message, INVALID_VALUE.trim()].map(str::to_owned)),
+        (None, Some(hint)) => lines.push(format!("{message} (hint: {hint})")),
+        (None, None) => lines.push(message),
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use libnvc::ErrorKind;
+
+    use super::*;
+    use crate::failure::of_cli;
+
+    #[test]
+    fn the_hint_is_in_the_line_of_the_reason() {
+        let error = Error::new(ErrorKind::System, "it fails");
+        assert_eq!(lines(&error), ["it fails"]);
+        assert_eq!(lines(&error.hint("try")), ["it fails (hint: try)"]);
+    }
+
+    #[test]
+    fn an_invalid_value_has_two_lines() {
+        let error = Error::new(ErrorKind::Malformed, format!("a\nb{INVALID_VALUE}"));
+        assert_eq!(lines(&error), ["a\nb", "invalid config value"]);
+    }
+
+    #[test]
+    fn failures_of_the_undo_come_before_the_reason() {
+        let undone = Error::new(ErrorKind::System, "umount failed");
+        let error = Error::new(ErrorKind::System, "mount failed").with_cleanup([undone]);
+        assert_eq!(
+            lines(&of_cli("mount error", error)),
+            [
+                "nvidia-container-cli: while cleaning up: umount failed",
+                "nvidia-container-cli: mount error: mount failed"
+            ]
+        );
+    }
+}
