@@ -49,6 +49,7 @@ test-fresh: ## Run `make demo` and `make test` on fresh Debian 12 and 13 roots (
 
 test-engines: ## Run the programs under the engines of Debian 12, trixie and forky, also under systemd (root, debootstrap, network once).
 	@scripts/test/engines.sh
+	@scripts/test/recipes.sh
 
 test-units: ## Run the systemd units with systemd as PID 1: boot, refresh, daemon-reload, socket (root; as test-engines).
 	@scripts/test/units.sh

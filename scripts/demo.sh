@@ -10,7 +10,7 @@
 # containers; as another user (or with --unprivileged) it does what a user namespace permits and names the steps it
 # skips.
 # Environment: NVC_CLI        the nvidia-container-cli to use (default: built here)
-#              NVC_SIMDRIVER  likewise nvc-simdriver
+#              NVC_SIMDRIVER  likewise nvc-simdriver; with both, nothing is installed or built
 set -eu
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
@@ -47,9 +47,9 @@ inside() {
   mkdir -p run/lock
   [ ! "$driver" ] || show_simulated_proc
 
-  set -- --load-kmods
+  # A simulated driver has no modules.
+  if [ "$driver" ]; then set -- "--root=$driver"; else set -- --load-kmods; fi
   [ "$privileged" ] || set -- "$@" --user
-  [ ! "$driver" ] || set -- "$@" "--root=$driver"
   set -- "$@" configure "--ldconfig=@$ldconfig" --no-cgroups --utility --device "$device"
   [ "$privileged" ] || set -- "$@" --no-devbind
   printf '  # nvidia-container-cli %s $(pwd)\n' "$*"
@@ -90,11 +90,11 @@ has_driver() {
 }
 
 build() {
+  cli=${NVC_CLI:-} simdriver=${NVC_SIMDRIVER:-}
+  [ ! "$cli" ] || [ ! "$simdriver" ] || return 0
   "$here/setup.sh"
   # Without runc the demo is shorter.
   [ ! "$privileged" ] || "$here/setup.sh" demo || true
-  cli=${NVC_CLI:-} simdriver=${NVC_SIMDRIVER:-}
-  [ "$cli" ] && [ "$simdriver" ] && return
   title "Building"
   (cd "$repository" && cargo build -p nvc-cdi-hook -p nvc-cli -p nvc-ctk -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-testkit \
     -p libnvidia-container)
@@ -130,7 +130,7 @@ prepare() {
     say "  Unprivileged, in a user namespace. Left out, since a user namespace cannot have it:"
     say "  - device nodes: not made, not mounted (--no-devbind); nvidia-smi looks at /proc/driver/nvidia alone"
     say "  - user 1000 in the container: only this user is mapped"
-    say "  - loading kernel modules: --load-kmods does nothing"
+    [ "$driver" ] || say "  - loading kernel modules: --load-kmods does nothing"
     [ ! "$driver" ] || unshare -Urmpf true || {
       say "FAIL: user namespaces are not allowed here. On Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0,"
       say "      or run this as root."

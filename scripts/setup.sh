@@ -35,6 +35,8 @@ runc runc the runtime under engines
 crun crun the runtime under engines
 containerd containerd the runtime under engines
 podman podman the hook and the runtime under engines
+docker-compose docker-compose docs/recipes.md
+bwrap bubblewrap docs/recipes.md
 tar tar images for engines
 busybox busybox-static the folder of make test-gpu
 strip binutils the folder of make test-gpu

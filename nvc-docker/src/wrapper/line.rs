@@ -22,7 +22,9 @@ pub(super) enum Command {
     /// `run` or `create`, with or without `container`.
     Run,
     Version,
-    /// Any other command, or none.
+    /// docker prints its help: `--help`, `help`, or no command.
+    Help,
+    /// Any other command.
     #[default]
     Other,
 }
@@ -59,10 +61,15 @@ pub(super) fn read(
     line.global_options = options;
     line.globals = command.unwrap_or(words.len());
     let is_asked = |name: &str| line.global_options.iter().any(|given| given.name == name);
-    if ["help", "h", "version", "v"].into_iter().any(is_asked) {
+    if ["help", "h"].into_iter().any(is_asked) {
+        line.command = Command::Help;
+        return Ok(line);
+    }
+    if ["version", "v"].into_iter().any(is_asked) {
         return Ok(line);
     }
     let Some(mut at) = command else {
+        line.command = Command::Help;
         return Ok(line);
     };
     let word = |at: usize| words.get(at).map(String::as_str);
@@ -72,6 +79,7 @@ pub(super) fn read(
     line.command = match word(at) {
         Some("run" | "create") => Command::Run,
         Some("version") => Command::Version,
+        Some("help") if word(at + 1).is_none() => Command::Help,
         _ => Command::Other,
     };
     if line.command == Command::Run {
@@ -275,6 +283,12 @@ mod tests {
         assert_eq!(line("version").command, Command::Version);
         assert_eq!(line("ps").command, Command::Other);
         assert_eq!(line("-v version").command, Command::Other);
+        for text in ["", "--help", "-D -h", "help", "--help run img"] {
+            let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            let line = super::read(&words, |_, _| Ok(Takes::Nothing)).unwrap();
+            assert_eq!(line.command, Command::Help, "{text}");
+        }
+        assert_eq!(line("help run").command, Command::Other);
     }
 
     #[test]

@@ -61,14 +61,38 @@ fn exec_docker(words: &[OsString]) -> Result<()> {
             }
         }
         (Command::Version, _) => {
-            // This output must precede docker's.
-            use std::io::Write as _;
-            let _ = writeln!(std::io::stdout(), "NVIDIA Docker: {VERSION}\n");
-            let _ = std::io::stdout().flush();
+            print(&format!("NVIDIA Docker: {VERSION}\n\n"));
+            invocation.unchanged("not a command that starts a container")
+        }
+        (Command::Help, _) => {
+            print(HELP);
             invocation.unchanged("not a command that starts a container")
         }
         _ => invocation.unchanged("not a command that starts a container"),
     }
+}
+
+/// What precedes docker's help.
+const HELP: &str = "\
+NVIDIA Docker: adds GPUs to the containers of run and create. Everything else is docker's.
+
+Environment:
+  NV_GPU         The GPUs: indices, UUIDs or their starts, MIG devices as GPU:SLOT, or all
+  NV_DRY_RUN=1   Print the docker command instead of executing it, and why it is that one
+  NV_BACKEND     cdi, runtime, gpus or volume, whatever the engine can do
+  NV_HOST        The plugin of another machine
+  NV_DOCKER      The docker command
+
+Manual: nvidia-docker(1)
+
+";
+
+/// Prints what must precede docker's own output.
+fn print(text: &str) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout();
+    // The reader may have closed it.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 impl Invocation<'_> {

@@ -3,7 +3,8 @@
 #   unshare --mount --pid --net --fork --kill-child --propagation private bash world.sh DRIVER IMAGE SCRATCH PROGRAMS SCRIPT
 #
 # DRIVER is a simulated driver's root, IMAGE a container's, SCRATCH an empty directory, PROGRAMS has the built programs.
-# The machine's files are seen below the driver's, through an overlay whose changes go to a tmpfs.
+# The machine's files are seen below the driver's, through an overlay whose changes go to a tmpfs. The files in the
+# directory NVC_WORLD_LAYER, if it is set, are above both.
 set -euo pipefail
 driver=$1 image=$2 scratch=$3 programs=$4 script=$5
 
@@ -15,7 +16,7 @@ install -m 755 "$programs"/nvidia-docker{,-plugin} "$scratch/layer/usr/bin/"
 cp -a "$image" "$scratch/layer/srv/image"
 cp -a "$driver/proc/driver/nvidia" "$scratch/layer/srv/image/sim-proc"
 ip link set lo up
-mount -t overlay -o "lowerdir=$scratch/layer:/,upperdir=$scratch/changes,workdir=$scratch/work" overlay "$scratch/root"
+mount -t overlay -o "lowerdir=${NVC_WORLD_LAYER:+$NVC_WORLD_LAYER:}$scratch/layer:/,upperdir=$scratch/changes,workdir=$scratch/work" overlay "$scratch/root"
 cd "$scratch/root"
 mount -t proc proc proc
 mount -t tmpfs -o mode=555 tmpfs proc/driver

@@ -56,6 +56,8 @@ pub(crate) struct Line {
     pub json: bool,
     pub debug: bool,
     pub version: bool,
+    /// The low-level runtime prints its help: `--help`, `help`, or nothing at all.
+    pub help: bool,
 }
 
 /// The bundle of a command line.
@@ -87,7 +89,10 @@ impl Line {
 /// Parses the words after the program's name.
 pub(crate) fn read(words: &[OsString]) -> Line {
     let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-    let mut line = Line::default();
+    let mut line = Line {
+        help: texts.is_empty(),
+        ..Line::default()
+    };
     let mut at = 0;
     while let Some(word) = texts.get(at) {
         at += 1;
@@ -96,6 +101,7 @@ pub(crate) fn read(words: &[OsString]) -> Line {
             if line.verb.is_none() && VERBS.contains(&word.as_ref()) {
                 line.verb = Some(word.to_string());
                 line.arguments = words.get(at..).unwrap_or_default().to_vec();
+                line.help |= word == "help" && line.arguments.is_empty();
                 if !line.starts_container() {
                     break;
                 }
@@ -127,6 +133,7 @@ pub(crate) fn read(words: &[OsString]) -> Line {
             "debug" => line.debug = value.is_none_or(|value| value != "false"),
             // Behind the verb the real runtime rejects it.
             "version" if line.verb.is_none() => line.version = true,
+            "help" | "h" if line.verb.is_none() => line.help = true,
             _ => {}
         }
         let takes_next = matches!(name, "b" | "bundle")
@@ -228,5 +235,16 @@ mod tests {
         assert!(of("-version=true").version);
         assert!(!of("run --version").version);
         assert!(!of("create --version c").version);
+    }
+
+    #[test]
+    fn help_is_the_runtimes_and_not_a_verbs() {
+        for line in ["--help", "-h", "--root /r --help", "help"] {
+            assert!(of(line).help, "{line}");
+        }
+        assert!(read(&[]).help);
+        for line in ["create --help", "exec c help", "help create", "--version"] {
+            assert!(!of(line).help, "{line}");
+        }
     }
 }

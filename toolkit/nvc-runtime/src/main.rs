@@ -69,7 +69,9 @@ fn main_with_code() -> u8 {
 /// Does everything; returns only on failure.
 fn run(name: &OsString, words: &[OsString], line: &Line, log: &mut Log) -> Result<Infallible> {
     if line.version {
-        print_version();
+        print(&version());
+    } else if line.help {
+        print(HELP);
     }
     let loaded = configuration(name).map_err(|error| error.context("error loading config"))?;
     log.configure(line, &loaded.config);
@@ -114,12 +116,28 @@ fn configuration(name: &OsString) -> Result<LoadedConfig> {
     Ok(loaded)
 }
 
-fn print_version() {
-    let text = format!(
+/// What precedes the help of the low-level runtime.
+const HELP: &str = "\
+NVIDIA Container Runtime: edits the config.json of containers that request GPUs, and executes the low-level runtime
+with the same arguments. All commands and options are those of the low-level runtime.
+
+Requests:      NVIDIA_VISIBLE_DEVICES and other variables, annotations, mounts
+Configuration: /etc/nvidia-container-runtime/config.toml, or the file NVIDIA_CTK_CONFIG_FILE_PATH
+Engines:       nvidia-ctk runtime configure
+Manual:        nvidia-container-runtime(8)
+
+";
+
+fn version() -> String {
+    format!(
         "NVIDIA Container Runtime version {}\ncommit: {}\nspec: {SPECIFICATION}\n\n",
         env!("CARGO_PKG_VERSION"),
         env!("NVC_BUILD_REVISION"),
-    );
+    )
+}
+
+/// Prints what must precede the low-level runtime's own output.
+fn print(text: &str) {
     // The reader has closed it.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
