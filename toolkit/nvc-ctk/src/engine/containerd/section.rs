@@ -1,0 +1,136 @@
+//! Edits the CRI plugin's section of containerd's configuration: the runtimes, and which one is the default.
+
+use std::path::Path;
+
+use libnvc::{Error, ErrorKind, Result};
+use toml_edit::{DocumentMut, Item, Table, value};
+
+use crate::engine::{Runtime, tables};
+use crate::toml_values;
+
+/// containerd's runtime if its configuration names none.
+pub(super) const BUILT_IN: &str = "runc";
+/// The version assumed for a missing file.
+const NEW_VERSION: i64 = 2;
+
+/// Returns the version of a configuration: 2 if it is empty, 1 if it has no version.
+pub(super) fn version_of(document: &DocumentMut) -> Result<i64> {
+    match document.get("version") {
+        None if document.as_table().is_empty() => Ok(NEW_VERSION),
+        None => Ok(1),
+        Some(item) => item.as_integer().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Malformed,
+                "version of containerd's configuration is not a number",
+            )
+        }),
+    }
+}
+
+/// Returns the name of the CRI plugin.
+pub(super) fn plugin_of(version: i64) -> &'static str {
+    match version {
+        1 => "cri",
+        2 => "io.containerd.grpc.v1.cri",
+        _ => "io.containerd.cri.v1.runtime",
+    }
+}
+
+/// Returns the key that enables CDI.
+pub(super) fn cdi_key(version: i64) -> &'static [&'static str] {
+    match version {
+        1 => &["plugins", "cri", "containerd", "enable_cdi"],
+        2 => &["plugins", "io.containerd.grpc.v1.cri", "enable_cdi"],
+        _ => &["plugins", "io.containerd.cri.v1.runtime", "enable_cdi"],
+    }
+}
+
+/// Returns the path of the table that contains the runtimes.
+pub(super) fn runtimes_of(version: i64) -> [&'static str; 4] {
+    ["plugins", plugin_of(version), "containerd", "runtimes"]
+}
+
+/// Adds the built-in default runtime to a configuration that does not name it.
+pub(super) fn keep_default(path: &Path, root: &mut Table, version: i64) -> Result<()> {
+    let containerd = tables::table(path, root, &["plugins", plugin_of(version), "containerd"])?;
+    let default = containerd
+        .get("default_runtime_name")
+        .and_then(Item::as_str);
+    if default.is_some_and(|name| name != BUILT_IN) {
+        return Ok(()); // the user's own, or ours
+    }
+    let runtimes = tables::table(path, containerd, &["runtimes"])?;
+    if runtimes.get(BUILT_IN).is_none() {
+        let entry = tables::table(path, runtimes, &[BUILT_IN])?;
+        tables::set(entry, "runtime_type", "io.containerd.runc.v2");
+    }
+    Ok(())
+}
+
+/// Adds the runtime's table, with the options of the runtime that containers use otherwise.
+pub(super) fn register(
+    path: &Path,
+    root: &mut Table,
+    version: i64,
+    runtime: &Runtime,
+) -> Result<()> {
+    let plugin = plugin_of(version);
+    let section = ["plugins", plugin, "containerd"];
+    let options = options_of_default(root, version, std::slice::from_ref(&runtime.name));
+    let containerd = tables::table(path, root, &section)?;
+    if runtime.set_as_default {
+        tables::set(containerd, "default_runtime_name", runtime.name.as_str());
+    } else if containerd
+        .get("default_runtime_name")
+        .and_then(Item::as_str)
+        == Some(&runtime.name)
+    {
+        containerd.remove("default_runtime_name");
+    }
+    let runtimes = tables::table(path, containerd, &["runtimes"])?;
+    if runtimes.get(&runtime.name).is_none() {
+        let options = options.unwrap_or_else(own_options);
+        toml_values::insert(runtimes, &runtime.name, options);
+    }
+    let entry = tables::table(path, runtimes, &[&runtime.name])?;
+    // With an empty type containerd has no shim to start.
+    let kind = entry.get("runtime_type");
+    if kind.is_none_or(|kind| kind.as_str() == Some("")) {
+        tables::set(entry, "runtime_type", "io.containerd.runc.v2");
+    }
+    let options = tables::table(path, entry, &["options"])?;
+    tables::set(options, "BinaryName", runtime.path.as_str());
+    if version == 1 {
+        tables::set(options, "Runtime", runtime.path.as_str());
+    }
+    if runtime.enable_cdi {
+        let (key, above) = cdi_key(version).split_last().unwrap_or((&"", &[]));
+        tables::set(tables::table(path, root, above)?, key, true);
+    }
+    Ok(())
+}
+
+/// Returns the table of the default runtime, unless it is one of our `own`, or of runc or crun, whichever exists first.
+pub(super) fn options_of_default(root: &Table, version: i64, own: &[String]) -> Option<Item> {
+    let section = ["plugins", plugin_of(version), "containerd"];
+    let containerd = tables::get_in(root, &section);
+    let default = containerd.and_then(|table| tables::text(table, &["default_runtime_name"]));
+    default
+        .filter(|name| !name.starts_with("nvidia") && own.iter().all(|own| own != name))
+        .into_iter()
+        .chain(["runc", "crun"])
+        .find_map(|name| {
+            tables::get(containerd?, &["runtimes", name]).filter(|item| item.is_table_like())
+        })
+        .map(tables::clean)
+}
+
+/// Returns the options for a configuration without a runtime to copy them from.
+fn own_options() -> Item {
+    let mut table = Table::new();
+    table.insert("runtime_type", value("io.containerd.runc.v2"));
+    table.insert("runtime_root", value(""));
+    table.insert("runtime_engine", value(""));
+    table.insert("privileged_without_host_devices", value(false));
+    Item::Table(table)
+}
