@@ -44,7 +44,8 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     }
     let dumped = dumped(engine, line)?;
     let edits = if removes {
-        removal(&wanted)?
+        let keeps_import = notes::shares_import(Path::new(notes::DIRECTORY), &wanted);
+        removal(&wanted, keeps_import)?
     } else {
         program::warn_of_missing(&wanted.runtime.path);
         addition(&wanted, dumped.as_deref())?
@@ -102,14 +103,16 @@ fn noted(result: Result<()>) {
 
 /// Warns about settings of an engine's file that stay, and that the administrator may not expect.
 fn settings_that_stay(wanted: &Registration, removes: bool, edits: &[Edit]) {
-    for Edit { change, .. } in edits {
+    for Edit { change, record, .. } in edits {
         let Some(text) = change.after.as_deref() else {
             continue;
         };
         let path = change.path.display();
+        // Other runtimes of ours may need CDI.
+        let is_last = record.is_none();
         match wanted.engine {
             // An editor that writes a new file loses the record of what was there before.
-            Engine::Docker if removes && docker::enables_cdi(text) => log::warn!(
+            Engine::Docker if removes && is_last && docker::enables_cdi(text) => log::warn!(
                 "{path}: features.cdi stays: it was there before, or there is no record of that; remove it by hand if no \
                  other CDI devices are used"
             ),

@@ -83,7 +83,7 @@ impl Work<'_> {
             if !self.programs.include(&note.program) {
                 continue;
             }
-            match self.undo(&note) {
+            match self.undo(&note, directory) {
                 Ok(true) => {
                     changed.extend(note.engine);
                     reported.extend(note.drop_in.clone());
@@ -117,7 +117,7 @@ impl Work<'_> {
     }
 
     /// Undoes a registration; returns false if it is there no longer, or was replaced by another.
-    fn undo(&self, note: &Note) -> Result<bool> {
+    fn undo(&self, note: &Note, directory: &Path) -> Result<bool> {
         let Some(registration) = note.registration() else {
             return self.undo_hook(note);
         };
@@ -125,7 +125,8 @@ impl Work<'_> {
             return Ok(false);
         }
         let mut is_changed = false;
-        for edit in removal(&registration)? {
+        let keeps_import = notes::shares_import(directory, &registration);
+        for edit in removal(&registration, keeps_import)? {
             let path = edit.file.path().to_owned();
             is_changed |= edit.change.is_needed();
             if edit.change.is_needed() {

@@ -118,11 +118,16 @@ fn check(
     let is_ours = |text: &str, bare: Option<&str>| {
         add(bare.unwrap_or_default()).after.as_deref() == Some(text)
     };
-    let record = undo::record_for(change, None, restore, &is_ours).unwrap();
-    let undone = undo::undo(Path::new(PATH), Some(&after), record.as_ref(), restore).unwrap();
+    let record = undo::record_for(change, None, "nvidia", restore, &is_ours).unwrap();
+    let path = Path::new(PATH);
+    let (undone, _) = undo::undo(path, Some(&after), record.as_ref(), "nvidia", restore).unwrap();
     assert_eq!(undone.after.as_deref(), Some(text), "from {after}");
     // As if the user had changed the file since.
-    if let Some(rest) = restore(&after, Some(text)).unwrap() {
+    let removal = undo::Removal {
+        before: Some(text),
+        ..undo::Removal::of("nvidia")
+    };
+    if let Some(rest) = restore(&after, removal).unwrap() {
         assert_eq!(others(text), others(&rest), "{text}\n=====\n{rest}");
     }
 }
@@ -159,7 +164,7 @@ proptest! {
             let document = tables::parse(path, after);
             prop_assert!(document.is_ok(), "{}\n=====\n{}", text, after);
         }
-        let restore = |text: &str, old: Option<&str>| containerd::restore(path, text, old, "nvidia", drop_in);
+        let restore = |text: &str, removal: undo::Removal<'_>| containerd::restore(path, text, removal, drop_in);
         let main = changes.last().unwrap();
         check(&text, main, &restore, &others, &|text| add(text).unwrap().pop().unwrap());
         let registered = changes[0].after.as_deref().unwrap();
@@ -180,9 +185,9 @@ proptest! {
         let Ok(change) = add(&text) else {
             return Ok(());
         };
-        let restore = |text: &str, old: Option<&str>| crio::restore(path, text, old, "nvidia");
+        let restore = |text: &str, removal: undo::Removal<'_>| crio::restore(path, text, removal);
         check(&text, &change, &restore, &others, &|text| add(text).unwrap());
-        prop_assert!(crio::has(path, change.after.as_deref().unwrap(), "nvidia").unwrap());
+        prop_assert!(crio::program(path, change.after.as_deref().unwrap(), "nvidia").unwrap().is_some());
     }
 
     #[test]
@@ -195,7 +200,7 @@ proptest! {
         let Ok(change) = docker::add(path, Some(&text), &runtime) else {
             return Ok(());
         };
-        let restore = |text: &str, old: Option<&str>| docker::restore(path, text, old, "nvidia");
+        let restore = |text: &str, removal: undo::Removal<'_>| docker::restore(path, text, removal);
         let add = |text: &str| docker::add(path, (!text.is_empty()).then_some(text), &runtime).unwrap();
         check(&text, &change, &restore, &others, &add);
         let path = ["runtimes", "nvidia", "path"].map(String::from).to_vec();

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use libnvc::Result;
-use toml_edit::{DocumentMut, Item, Table};
+use toml_edit::{Item, Table};
 
 use super::change::Change;
+use super::undo::Removal;
 use super::{Runtime, tables};
 use crate::toml_values;
 
@@ -15,6 +16,7 @@ pub(crate) const CONFIG: &str = "/etc/crio/crio.conf";
 pub(crate) const DROP_IN: &str = "/etc/crio/crio.conf.d/99-nvidia.toml";
 
 const RUNTIMES: [&str; 3] = ["crio", "runtime", "runtimes"];
+const DEFAULT: [&str; 3] = ["crio", "runtime", "default_runtime"];
 
 /// The files of a configuration.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +42,21 @@ pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Change> {
     };
     let options = options_of_default(effective.as_item(), &runtime.name);
     let (path, before, mut document) = match files.drop_in {
-        Some(drop_in) => (drop_in, files.drop_in_text, DocumentMut::new()),
+        Some(drop_in) => {
+            let text = files.drop_in_text.unwrap_or_default();
+            (drop_in, files.drop_in_text, tables::parse(drop_in, text)?)
+        }
         None => (files.path, files.text, main),
     };
     let original = document.clone();
     let root = document.as_table_mut();
+    if files.drop_in.is_some() {
+        // An entry of an earlier call would keep old options. Other runtimes' entries stay.
+        tables::remove(root, &[&RUNTIMES[..], &[&runtime.name]].concat());
+        if tables::text_in(root, &DEFAULT) == Some(&runtime.name) {
+            tables::remove(root, &DEFAULT);
+        }
+    }
     if runtime.set_as_default {
         let section = tables::table(path, root, &RUNTIMES[..2])?;
         tables::set(section, "default_runtime", runtime.name.as_str());
@@ -65,12 +77,6 @@ pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Change> {
     })
 }
 
-/// Returns true if a text registers the runtime.
-pub(crate) fn has(path: &Path, text: &str, name: &str) -> Result<bool> {
-    let document = tables::parse(path, text)?;
-    Ok(tables::get(document.as_item(), &[&RUNTIMES[..], &[name]].concat()).is_some())
-}
-
 /// Returns the program of a runtime that a text registers.
 pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<String>> {
     let document = tables::parse(path, text)?;
@@ -81,25 +87,21 @@ pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<Stri
     Ok(entry.map(|_| program.unwrap_or_default().into()))
 }
 
-/// Removes the runtime from a text; the keys that [`add`] sets get their values from `before`.
-pub(crate) fn restore(
-    path: &Path,
-    text: &str,
-    before: Option<&str>,
-    name: &str,
-) -> Result<Option<String>> {
+/// Removes the runtime from a text; the keys that [`add`] sets get their values from the former text.
+pub(crate) fn restore(path: &Path, text: &str, removal: Removal<'_>) -> Result<Option<String>> {
+    let name = removal.name;
     let original = tables::parse(path, text)?;
     let mut document = original.clone();
-    let old = before.map(|text| tables::parse(path, text)).transpose()?;
+    let old = removal.before.map(|text| tables::parse(path, text));
+    let old = old.transpose()?;
     let old_item = |keys: &[&str]| {
         old.as_ref()
             .and_then(|old| tables::get(old.as_item(), keys).cloned())
     };
     let root = document.as_table_mut();
-    let default = ["crio", "runtime", "default_runtime"];
     let mut keys = vec![[&RUNTIMES[..], &[name]].concat()];
-    if tables::text_in(root, &default) == Some(name) {
-        keys.push(default.to_vec());
+    if tables::text_in(root, &DEFAULT) == Some(name) {
+        keys.push(DEFAULT.to_vec());
     }
     for keys in keys {
         match (old_item(&keys), keys.split_last()) {
@@ -110,21 +112,24 @@ pub(crate) fn restore(
         }
     }
     let changed = changed_keys(name);
-    (!document.is_empty())
+    // Tables without settings are equivalent to no file.
+    (!is_empty(document.as_item()))
         .then(|| tables::checked(path, &original, &document, &changed))
         .transpose()
 }
 
+fn is_empty(item: &Item) -> bool {
+    let table = item.as_table_like();
+    table.is_some_and(|table| table.iter().all(|(_, item)| is_empty(item)))
+}
+
 /// Returns the keys that [`add`] may set.
 fn changed_keys(name: &str) -> [Vec<&str>; 2] {
-    [
-        vec!["crio", "runtime", "default_runtime"],
-        [&RUNTIMES[..], &[name]].concat(),
-    ]
+    [DEFAULT.to_vec(), [&RUNTIMES[..], &[name]].concat()]
 }
 
 fn options_of_default(root: &Item, own: &str) -> Item {
-    let default = tables::text(root, &["crio", "runtime", "default_runtime"]);
+    let default = tables::text(root, &DEFAULT);
     default
         .filter(|name| !name.starts_with("nvidia") && *name != own)
         .into_iter()

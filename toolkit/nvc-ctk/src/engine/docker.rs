@@ -10,6 +10,7 @@ use libnvc::{Error, ErrorKind, Result};
 
 use super::Runtime;
 use super::change::Change;
+use super::undo::Removal;
 
 /// dockerd's configuration file.
 pub(crate) const CONFIG: &str = "/etc/docker/daemon.json";
@@ -49,13 +50,13 @@ pub(crate) fn add(path: &Path, text: Option<&str>, runtime: &Runtime) -> Result<
     })
 }
 
-/// Removes the runtime from a text; the keys that [`add`] sets get their values from `before`, if available.
-pub(crate) fn restore(
-    path: &Path,
-    text: &str,
-    before: Option<&str>,
-    name: &str,
-) -> Result<Option<String>> {
+/// Removes the runtime from a text; the keys that [`add`] sets get their values from the former text, if available.
+pub(crate) fn restore(path: &Path, text: &str, removal: Removal<'_>) -> Result<Option<String>> {
+    let Removal {
+        name,
+        before,
+        others_stay,
+    } = removal;
     let document = parse(path, text)?;
     let root = root_object(path, &document)?;
     let old = before.map(|text| parse(path, text)).transpose()?;
@@ -70,7 +71,8 @@ pub(crate) fn restore(
     if string(&root, "default-runtime").as_deref() == Some(name) {
         put_back(&root, old.as_ref(), "default-runtime");
     }
-    if let (Some(features), Some(_)) = (root.object_value("features"), &old) {
+    let features = root.object_value("features").filter(|_| !others_stay);
+    if let (Some(features), Some(_)) = (features, &old) {
         put_back(&features, old_of("features").as_ref(), "cdi");
         if features.properties().is_empty() && old_of("features").is_none() {
             remove(&root, "features");

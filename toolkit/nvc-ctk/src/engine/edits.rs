@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use libnvc::Result;
 use nvc_hostfile::HostFile;
 
-use crate::engine::{Change, Runtime, containerd, crio, docker, record, undo};
+use crate::engine::undo::{self, Removal};
+use crate::engine::{Change, Runtime, containerd, crio, docker, record, tables};
 
 /// The engines that can be configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,12 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
+    /// Returns containerd's drop-in, which repeats a section of the main file.
+    fn containerd_drop_in(&self) -> Option<&Path> {
+        let is_containerd = self.engine == Engine::Containerd;
+        self.drop_in.as_deref().filter(|_| is_containerd)
+    }
+
     /// Returns the program that the files name for the runtime; None if it is not registered.
     pub(crate) fn program(&self) -> Result<Option<String>> {
         for path in self.drop_in.iter().chain([&self.config]) {
@@ -103,6 +110,7 @@ pub(crate) fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Ve
         dumped,
     };
     let changes = changes(wanted, texts, &wanted.runtime)?;
+    let main = config.text().unwrap_or_default().to_owned();
     let mut files: Vec<HostFile> = [config].into_iter().chain(drop_in).collect();
     changes
         .into_iter()
@@ -112,11 +120,12 @@ pub(crate) fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Ve
         })
         .map(|(file, change)| {
             let earlier = record::load(Path::new(record::DIRECTORY), &file)?;
-            let restore =
-                |text: &str, before: Option<&str>| restore(wanted, &change.path, text, before);
-            let is_ours =
-                |text: &str, bare: Option<&str>| is_ours(wanted, &change.path, text, bare);
-            let record = undo::record_for(&change, earlier.as_ref(), &restore, &is_ours)?;
+            let record = match wanted.containerd_drop_in() {
+                Some(path) if change.path == path => {
+                    record_of_drop_in(wanted, &change, earlier, &main)?
+                }
+                _ => record_of(wanted, &change, earlier.as_ref(), &main)?,
+            };
             Ok(Edit {
                 file,
                 change,
@@ -124,6 +133,44 @@ pub(crate) fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Ve
             })
         })
         .collect()
+}
+
+fn record_of(
+    wanted: &Registration,
+    change: &Change,
+    earlier: Option<&record::Record>,
+    main: &str,
+) -> Result<Option<record::Record>> {
+    let after = change.after.as_deref().unwrap_or_default();
+    let name = registrant(wanted, &change.path, after)?;
+    let restore =
+        |text: &str, removal: Removal<'_>| restore(wanted, &change.path, text, removal, main);
+    let is_ours = |text: &str, bare: Option<&str>| is_ours(wanted, &change.path, text, bare);
+    undo::record_for(change, earlier, &name, &restore, &is_ours)
+}
+
+/// Returns the record of a file that we write as a whole: what was there before the first of our runtimes, if anything.
+fn record_of_drop_in(
+    wanted: &Registration,
+    change: &Change,
+    earlier: Option<record::Record>,
+    main: &str,
+) -> Result<Option<record::Record>> {
+    let main = tables::parse(&wanted.config, main)?;
+    let names = |text: &str| containerd::names(&change.path, text, &main);
+    let before = match (earlier, &change.before) {
+        (Some(record), _) => record.before,
+        (None, Some(text)) if names(text)?.is_empty() => Some(text.clone()),
+        (None, _) => None,
+    };
+    let (Some(before), Some(after)) = (before, &change.after) else {
+        return Ok(None);
+    };
+    Ok(Some(record::Record {
+        before: Some(before),
+        after: record::mark(after),
+        names: names(after)?,
+    }))
 }
 
 /// The input of changes.
@@ -169,9 +216,6 @@ fn changes(wanted: &Registration, texts: Texts<'_>, runtime: &Runtime) -> Result
 
 /// Returns true if a file's text is this program's output for another text.
 fn is_ours(wanted: &Registration, path: &Path, text: &str, bare: Option<&str>) -> bool {
-    if wanted.drop_in.as_deref() == Some(path) {
-        return true; // we write it as a whole
-    }
     let texts = Texts {
         text: bare,
         drop_in_text: None,
@@ -191,45 +235,75 @@ fn is_ours(wanted: &Registration, path: &Path, text: &str, bare: Option<&str>) -
         })
 }
 
-/// Returns the edits that undo it.
-pub(crate) fn removal(wanted: &Registration) -> Result<Vec<Edit>> {
-    let files = wanted.drop_in.iter().chain([&wanted.config]);
-    files
-        .map(|path| {
-            let file = HostFile::open(path)?;
-            let record = record::load(Path::new(record::DIRECTORY), &file)?;
-            let restore = |text: &str, before: Option<&str>| restore(wanted, path, text, before);
-            let change = undo::undo(path, file.text(), record.as_ref(), &restore)?;
-            Ok(Edit {
-                file,
-                change,
-                record: None,
-            })
-        })
-        .collect()
+/// Returns the edits that undo it. `keeps_import` is true if another drop-in needs containerd's import.
+pub(crate) fn removal(wanted: &Registration, keeps_import: bool) -> Result<Vec<Edit>> {
+    let config = HostFile::open(&wanted.config)?;
+    let main = config.text().unwrap_or_default().to_owned();
+    let mut edits = Vec::new();
+    let mut keeps_import = keeps_import;
+    if let Some(path) = &wanted.drop_in {
+        let edit = removal_from(wanted, HostFile::open(path)?, &wanted.runtime.name, &main)?;
+        if let (Some(path), Some(text)) = (wanted.containerd_drop_in(), &edit.change.after) {
+            let main = tables::parse(&wanted.config, &main)?;
+            keeps_import |= !containerd::names(path, text, &main)?.is_empty();
+        }
+        edits.push(edit);
+    }
+    let name = if keeps_import {
+        wanted.runtime.name.clone()
+    } else {
+        registrant(wanted, &wanted.config, &main)?
+    };
+    edits.push(removal_from(wanted, config, &name, &main)?);
+    Ok(edits)
 }
 
-/// Removes the runtime from one of the engine's files.
+fn removal_from(wanted: &Registration, file: HostFile, name: &str, main: &str) -> Result<Edit> {
+    let path = file.path().to_owned();
+    let record = record::load(Path::new(record::DIRECTORY), &file)?;
+    let restore = |text: &str, removal: Removal<'_>| restore(wanted, &path, text, removal, main);
+    let (change, record) = undo::undo(&path, file.text(), record.as_ref(), name, &restore)?;
+    Ok(Edit {
+        file,
+        change,
+        record,
+    })
+}
+
+/// Returns under which name a record knows a registration: that of the runtime, or, of an import, that of the drop-in.
+fn registrant(wanted: &Registration, path: &Path, text: &str) -> Result<String> {
+    match wanted.containerd_drop_in() {
+        Some(drop_in) if path == wanted.config && containerd::imports(path, text, drop_in)? => {
+            Ok(drop_in.to_string_lossy().into())
+        }
+        _ => Ok(wanted.runtime.name.clone()),
+    }
+}
+
+/// Removes the runtime from one of the engine's files. `main` is the text of its main file.
 fn restore(
     wanted: &Registration,
     path: &Path,
     text: &str,
-    before: Option<&str>,
+    removal: Removal<'_>,
+    main: &str,
 ) -> Result<Option<String>> {
-    let name = &wanted.runtime.name;
-    // A drop-in that registers the runtime is ours as a whole.
-    if wanted.drop_in.as_deref() == Some(path) {
-        let is_ours = match wanted.engine {
-            Engine::Crio => crio::has(path, text, name)?,
-            _ => containerd::has(path, text, name)?,
-        };
-        return Ok(if is_ours { before } else { Some(text) }.map(Into::into));
-    }
-    match wanted.engine {
-        Engine::Docker => docker::restore(path, text, before, name),
-        Engine::Containerd => {
-            containerd::restore(path, text, before, name, wanted.drop_in.as_deref())
+    match (wanted.engine, wanted.containerd_drop_in()) {
+        (Engine::Docker, _) => docker::restore(path, text, removal),
+        (Engine::Crio, _) => crio::restore(path, text, removal),
+        // A drop-in with no other runtime of ours is ours as a whole.
+        (Engine::Containerd, Some(drop_in)) if path == drop_in => {
+            if !containerd::has(path, text, removal.name)? {
+                return Ok(Some(text.into()));
+            }
+            let main = tables::parse(&wanted.config, main)?;
+            let rest = containerd::without(path, text, removal.name, &main)?;
+            Ok(rest.or(removal.before.map(Into::into)))
         }
-        Engine::Crio => crio::restore(path, text, before, name),
+        (Engine::Containerd, Some(drop_in)) if Path::new(removal.name) == drop_in => {
+            let name = &wanted.runtime.name;
+            containerd::restore(path, text, Removal { name, ..removal }, Some(drop_in))
+        }
+        (Engine::Containerd, _) => containerd::restore(path, text, removal, None),
     }
 }

@@ -11,8 +11,8 @@ use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::{HostFile, system};
 use serde_json::{Value, json};
 
-use super::Runtime;
 use super::edits::{Engine, Registration};
+use super::{Runtime, containerd, record};
 
 /// Directory of the notes.
 pub(crate) const DIRECTORY: &str = "/var/lib/nvidia-container-toolkit/registrations";
@@ -102,11 +102,17 @@ impl Note {
         })
     }
 
-    /// Returns the note's file: one for an engine's file and a runtime's name.
+    /// Returns the note's file: one for an engine's files and a runtime's name.
     fn file(&self, directory: &Path) -> PathBuf {
         let engine = self.engine.map_or("oci-hook", Engine::name);
         let config = encoded(&self.config.to_string_lossy());
-        directory.join(format!("{engine}:{config}:{}", encoded(&self.name)))
+        let mut name = format!("{engine}:{config}:{}", encoded(&self.name));
+        // Two paths could exceed the length of a name.
+        if self.drop_in.as_deref() != self.engine.and_then(Engine::drop_in).map(Path::new) {
+            let drop_in = self.drop_in.as_deref().unwrap_or(Path::new(""));
+            name += &format!(":{}", record::mark(&drop_in.to_string_lossy()));
+        }
+        directory.join(name)
     }
 
     /// Writes the note, in place of an earlier one of the same registration.
@@ -130,6 +136,17 @@ impl Note {
     pub(crate) fn stored(&self, directory: &Path) -> Result<Option<Self>> {
         read(&self.file(directory))
     }
+}
+
+/// Returns true if another drop-in is noted that needs the same import in the same file of containerd.
+pub(crate) fn shares_import(directory: &Path, wanted: &Registration) -> bool {
+    let (notes, _) = all(directory);
+    let own = Note::of(wanted, None);
+    notes.iter().any(|note| {
+        let parts = (own.drop_in.as_deref(), note.drop_in.as_deref());
+        let is_shared = matches!(parts, (Some(own), Some(other)) if own != other && containerd::share_import(own, other));
+        is_shared && note.engine == Some(Engine::Containerd) && note.config == own.config
+    })
 }
 
 /// Returns all notes, sorted, and why some cannot be read.

@@ -17,20 +17,25 @@ pub(crate) struct Record {
     pub(crate) before: Option<String>,
     /// The [`mark`] of the text after our change.
     pub(crate) after: String,
+    /// The runtimes that were added to the original text since.
+    pub(crate) names: Vec<String>,
 }
 
 impl Record {
     /// Returns the record in its stored form.
     pub(crate) fn to_text(&self) -> String {
-        json!({ "before": self.before, "after": self.after }).to_string()
+        json!({ "before": self.before, "after": self.after, "names": self.names }).to_string()
     }
 
     fn parse(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
         let member = |key: &str| value.get(key).and_then(Value::as_str).map(String::from);
+        let names = value.get("names").and_then(Value::as_array);
+        let names = names.into_iter().flatten().filter_map(Value::as_str);
         Some(Self {
             before: member("before"),
             after: member("after")?,
+            names: names.map(Into::into).collect(),
         })
     }
 }

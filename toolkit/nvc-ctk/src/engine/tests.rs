@@ -37,8 +37,11 @@ fn there_and_back(
         "twice is once"
     );
     let is_ours = |text: &str, bare: Option<&str>| add(bare).after.as_deref() == Some(text);
-    let record = undo::record_for(&change, None, restore, &is_ours).unwrap();
-    let undone = undo::undo(Path::new("f"), Some(&after), record.as_ref(), restore).unwrap();
+    let record = undo::record_for(&change, None, "nvidia", restore, &is_ours).unwrap();
+    let path = Path::new("f");
+    let (undone, rest) =
+        undo::undo(path, Some(&after), record.as_ref(), "nvidia", restore).unwrap();
+    assert_eq!(rest, None);
     assert_eq!(undone.after.as_deref(), before, "from {after}");
     after
 }
@@ -62,7 +65,7 @@ fn daemon_json_comes_back() {
         for before in DAEMONS.into_iter().map(Some).chain([None]) {
             let add = |text: Option<&str>| docker::add(path, text, &runtime).unwrap();
             let restore =
-                |text: &str, old: Option<&str>| docker::restore(path, text, old, "nvidia");
+                |text: &str, removal: undo::Removal<'_>| docker::restore(path, text, removal);
             let after = there_and_back(before, &add, &restore);
             assert!(after.contains("\"nvidia\""));
             for kept in ["12345678901234567890123", "buildkit", "kata"] {
@@ -102,10 +105,11 @@ fn concurrent_changes_survive() {
     let record = Record {
         before: Some(before.into()),
         after: record::mark(&after),
+        names: vec!["nvidia".into()],
     };
     let changed = after.replace("\"x\": 1", "\"x\": 2");
-    let restore = |text: &str, old: Option<&str>| docker::restore(path, text, old, "nvidia");
-    let undone = undo::undo(path, Some(&changed), Some(&record), &restore).unwrap();
+    let restore = |text: &str, removal: undo::Removal<'_>| docker::restore(path, text, removal);
+    let (undone, _) = undo::undo(path, Some(&changed), Some(&record), "nvidia", &restore).unwrap();
     let value: serde_json::Value = serde_json::from_str(&undone.after.unwrap()).unwrap();
     assert_eq!(
         value,
@@ -139,8 +143,8 @@ fn containerd_comes_back() {
                     };
                     containerd::add(files, &runtime).unwrap().pop().unwrap()
                 };
-                let restore = |text: &str, old: Option<&str>| {
-                    containerd::restore(path, text, old, "nvidia", drop_in)
+                let restore = |text: &str, removal: undo::Removal<'_>| {
+                    containerd::restore(path, text, removal, drop_in)
                 };
                 there_and_back(before, &add, &restore);
             }
@@ -231,9 +235,10 @@ fn crio_comes_back() {
                 };
                 crio::add(files, &runtime).unwrap()
             };
-            let restore = |text: &str, old: Option<&str>| crio::restore(path, text, old, "nvidia");
+            let restore =
+                |text: &str, removal: undo::Removal<'_>| crio::restore(path, text, removal);
             let after = there_and_back(before, &add, &restore);
-            assert!(crio::has(path, &after, "nvidia").unwrap());
+            assert!(crio::program(path, &after, "nvidia").unwrap().is_some());
             if before == Some(there) {
                 assert!(after.contains("[crio.api]") && after.contains("runtime_root = \"/r\""));
             }
@@ -292,7 +297,10 @@ fn tables_may_be_dotted_or_in_braces() {
             dumped: None,
         };
         let after = crio::add(files, &all_set()).unwrap().after.unwrap();
-        assert!(crio::has(path, &after, "nvidia").unwrap(), "{after}");
+        assert!(
+            crio::program(path, &after, "nvidia").unwrap().is_some(),
+            "{after}"
+        );
     }
 }
 
