@@ -7,11 +7,12 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::stat::Mode;
 use nvc_testkit::cli::Run;
 use nvc_testkit::container::{Builder, Container};
 use nvc_testkit::harness::{self, Need};
 use nvc_testkit::helper::Helper;
-use nvc_testkit::machine;
+use nvc_testkit::machine::{self, Scratch};
 use nvc_tests::{State, command_line, debian_root, host_ldconfig, start};
 
 /// Address space limit of every process; a default container needs 12 MiB.
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         many_files_beside_the_compat_libraries,
         many_files_of_configuration,
         a_sparse_cache,
+        caches_on_a_volume,
         links_to_the_kernels_log,
     ];
     tests.extend(
@@ -158,6 +160,62 @@ fn a_sparse_cache() {
         assert!(text.ends_with(&expected), "{text}");
         assert_eq!(fs::metadata(&path).unwrap().len(), 6 << 30);
     }
+}
+
+/// Another tenant writes them. Each is refused; libraries in the loader's own directories are found without it, but an
+/// entry in it could win.
+fn caches_on_a_volume() {
+    let container = start(Builder::new(debian_root().no_programs()));
+    let scratch = Scratch::new().unwrap();
+    let cache = scratch.join("ld.so.cache");
+    let mut mount = container.enter("mount");
+    mount
+        .arg("--bind")
+        .arg(scratch.path())
+        .arg(container.point("etc"));
+    assert!(mount.status().unwrap().success());
+    // More of either than is read, each for a library of the driver.
+    let many = |number: usize| fs::write(&cache, cache_with(number)).unwrap();
+    let kinds: [&dyn Fn(); 4] = [
+        &|| many(130_000),
+        &|| many(60_000),
+        &|| nix::unistd::mkfifo(&cache, Mode::S_IRUSR).unwrap(),
+        &|| File::create(&cache).unwrap().set_len(6 << 30).unwrap(),
+    ];
+    for (number, make) in kinds.into_iter().enumerate() {
+        let _ = fs::remove_file(&cache);
+        make();
+        for ldconfig in ["--ldconfig=auto", &host_ldconfig()] {
+            let before = container.mounts().unwrap();
+            let text = in_time(|| configure(&container, ldconfig).fails());
+            assert!(text.contains("/etc is a volume"), "{number}: {text}");
+            assert_eq!(container.mounts().unwrap(), before);
+        }
+    }
+}
+
+/// Returns a cache with this number of entries for libcuda.so.1, each in another directory.
+fn cache_with(number: usize) -> Vec<u8> {
+    let (header, entry) = (48, 24);
+    let strings = header + number * entry;
+    let key = b"libcuda.so.1\0";
+    let mut table = Vec::new();
+    let mut text = key.to_vec();
+    for directory in 0..number {
+        let place = |offset: usize| u32::try_from(strings + offset).unwrap().to_ne_bytes();
+        table.extend(0x0303_u32.to_ne_bytes());
+        table.extend(place(0));
+        table.extend(place(text.len()));
+        table.extend([0; 12]);
+        text.extend(format!("/{directory}/libcuda.so.1\0").bytes());
+    }
+    let mut bytes = b"glibc-ld.so.cache1.1".to_vec();
+    for count in [number, text.len()] {
+        bytes.extend(u32::try_from(count).unwrap().to_ne_bytes());
+    }
+    bytes.push(if cfg!(target_endian = "little") { 2 } else { 3 });
+    bytes.resize(header, 0);
+    [bytes, table, text].concat()
 }
 
 fn links_to_the_kernels_log() {

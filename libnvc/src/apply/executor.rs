@@ -121,10 +121,23 @@ fn all_steps(
     journal: &mut Journal<'_>,
 ) -> Result<SkippedIntents> {
     let is_read_only = open_for_writing(&tree, container, descriptors, journal);
-    let redirection = Redirection::of(&work, &container.image.layout, &mut tree);
-    let work = redirection.relocate(work);
+    let mut attacher = Attacher::new(!container.namespace.is_containers, descriptors);
+    let mut redirection = Redirection::of(&work, &container.image.layout, &mut tree, descriptors);
+    let mark = journal.mark();
+    let failures: Vec<_> = match redirection.mount(&mut tree, &mut attacher, journal) {
+        Err(error) if redirection.is_dispensable(&work.tasks) => {
+            let undone = journal.undo_to(mark);
+            tree.forget();
+            attacher.forget();
+            redirection.give_up(&work);
+            Some(error).into_iter().chain(undone).collect()
+        }
+        done => done.map(|()| Vec::new())?,
+    };
+    let mut work = redirection.relocate(work);
+    work.skipped.reasons.extend(failures);
     let mut attempts = Attempts {
-        attacher: Attacher::new(!container.namespace.is_containers, descriptors),
+        attacher,
         driver_root,
         marks: Marks::default(),
         skipped: work.skipped,
@@ -132,7 +145,6 @@ fn all_steps(
         pending: Vec::new(),
         hid_images: false,
     };
-    redirection.mount(&mut tree, &mut attempts.attacher, journal)?;
     for task in work.tasks {
         attempts.make(task, &mut tree, journal)?;
     }

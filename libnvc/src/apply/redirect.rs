@@ -3,10 +3,12 @@
 //! Works on prepared tasks, in the container's namespace, because only there it is known what may be changed. A file's
 //! place in the tmpfs is its path below the tmpfs, so that a later call finds it again without a record.
 
+mod links;
+
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::os::fd::AsFd;
-use std::path::Path;
+use std::collections::{BTreeMap, HashSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use crate::apply::journal::Journal;
 use crate::apply::ldconfig::builtin::News;
@@ -38,8 +40,12 @@ pub(super) struct Redirection {
     path: Option<ContainerPath>,
     /// For each directory whose files go elsewhere, where they go.
     moved: BTreeMap<ContainerPath, ContainerPath>,
+    /// Links in the tmpfs to libraries that an engine has mounted on a volume.
+    links: Vec<(ContainerPath, ContainerPath)>,
     /// For each task, its other place.
     places: Vec<Option<ContainerPath>>,
+    /// For each link beside libraries that an engine has mounted, its absolute target: it is in another directory now.
+    targets: Vec<Option<PathBuf>>,
     /// Intents that are given up, with the reasons.
     left_out: Vec<(usize, Error)>,
     /// What the loader is told to search: as in the plan, and in the tmpfs.
@@ -52,13 +58,13 @@ pub(super) struct Redirection {
 
 impl Redirection {
     /// Decides about all tasks.
-    pub(super) fn of(work: &PreparedPlan<'_>, layout: &Layout, tree: &mut Tree<'_>) -> Self {
-        let (directories, folders) = match &work.cache {
-            Some(CacheUpdate::Run(_, news) | CacheUpdate::Builtin(_, news)) => {
-                (news.directories, news.folders)
-            }
-            None => (&[][..], &[][..]),
-        };
+    pub(super) fn of(
+        work: &PreparedPlan<'_>,
+        layout: &Layout,
+        tree: &mut Tree<'_>,
+        descriptors: &OwnedFd,
+    ) -> Self {
+        let (directories, folders, placed) = searched(work);
         let mut found = Self {
             directories: directories.to_vec(),
             folders: folders.to_vec(),
@@ -81,6 +87,13 @@ impl Redirection {
                 found.redirect(kind, &directory, is_searched, &tasks, tree);
             }
         }
+        found.redirect_links(&work.tasks, tree);
+        let of_tasks: HashSet<_> = work.tasks.iter().filter_map(place_of).collect();
+        let of_engine = placed.iter().filter(|at| !of_tasks.contains(at));
+        let of_engine: Vec<_> = of_engine.cloned().collect();
+        for folder in folders {
+            found.link_mounted(folder, &of_engine, tree, descriptors);
+        }
         found.follow_earlier(tree);
         if work.cache.is_some() && is_etc_fixed(tree) {
             found.etc_is_fixed = true;
@@ -88,6 +101,8 @@ impl Redirection {
             found.room(tree);
         }
         found.places = work.tasks.iter().map(|task| found.place(task)).collect();
+        let targets = work.tasks.iter().map(|task| found.target(task, tree));
+        found.targets = targets.collect();
         found
     }
 
@@ -183,8 +198,36 @@ impl Redirection {
         Some(to.join(at.file_name()))
     }
 
+    /// Returns true if no file of the plan needs the tmpfs: only links do, without which a container can start.
+    pub(super) fn is_dispensable(&self, tasks: &[Task<'_>]) -> bool {
+        let mut with_places = tasks.iter().zip(&self.places);
+        with_places.all(|(task, place)| {
+            place.is_none() || matches!(task.operation, Operation::Symlink { .. })
+        })
+    }
+
+    /// Leaves everything in its place.
+    pub(super) fn give_up(&mut self, work: &PreparedPlan<'_>) {
+        let (directories, folders, _) = searched(work);
+        *self = Self {
+            directories: directories.to_vec(),
+            folders: folders.to_vec(),
+            places: vec![None; work.tasks.len()],
+            targets: vec![None; work.tasks.len()],
+            left_out: std::mem::take(&mut self.left_out),
+            warnings: std::mem::take(&mut self.warnings),
+            etc_is_fixed: self.etc_is_fixed,
+            ..Self::default()
+        };
+    }
+
     /// Gives tasks and the update of the loader their new places.
     pub(super) fn relocate<'r>(&'r self, mut work: PreparedPlan<'r>) -> PreparedPlan<'r> {
+        for (task, other) in work.tasks.iter_mut().zip(&self.targets) {
+            if let (Operation::Symlink { target, .. }, Some(other)) = (&mut task.operation, other) {
+                *target = other;
+            }
+        }
         for (task, place) in work.tasks.iter_mut().zip(&self.places) {
             if let (Operation::Bind { at, .. } | Operation::Symlink { at, .. }, Some(place)) =
                 (&mut task.operation, place)
@@ -235,6 +278,9 @@ impl Redirection {
                 }
             }
         }
+        for (at, target) in &self.links {
+            tree.symlink(at, target.as_path(), journal)?;
+        }
         match &self.path {
             Some(path) => mount_tmpfs(path, tree, attacher, journal),
             None => Ok(()),
@@ -265,6 +311,22 @@ impl Redirection {
             self.room = earlier.or_else(|| rooms.into_iter().find(|room| tree.may_change(room)));
         }
         self.room.clone()
+    }
+}
+
+/// Returns what the loader is told to search: directories, folders, and the files there.
+fn searched<'w>(
+    work: &'w PreparedPlan<'_>,
+) -> (
+    &'w [ContainerPath],
+    &'w [ContainerPath],
+    &'w [ContainerPath],
+) {
+    match &work.cache {
+        Some(CacheUpdate::Run(_, news) | CacheUpdate::Builtin(_, news)) => {
+            (news.directories, news.folders, &news.placed)
+        }
+        None => (&[], &[], &[]),
     }
 }
 

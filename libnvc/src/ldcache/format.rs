@@ -73,6 +73,11 @@ impl<'a> Cache<'a> {
         self.whole_entries().flatten()
     }
 
+    /// Returns the number of entries, readable or not.
+    pub(super) fn number_of_entries(self) -> usize {
+        self.table.len() / ENTRY
+    }
+
     /// Iterates over the entries in file order, with None for an invalid entry.
     pub(super) fn whole_entries(self) -> impl Iterator<Item = Option<Entry<'a>>> {
         self.table.chunks_exact(ENTRY).map(move |entry| {

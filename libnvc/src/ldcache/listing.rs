@@ -13,6 +13,8 @@ use super::{FOR_FEATURES, FOR_FEATURES_BEFORE};
 const MAX_EXTENSIONS: usize = 16;
 /// Limit of distinct directories; real caches have a dozen.
 const MAX_DIRECTORIES: usize = 256;
+/// Limit of entries; real caches have a few thousand.
+const MAX_LINES: usize = 1 << 16;
 
 /// The byte order marks of this machine: of glibc since 2.33, and before.
 const BYTE_ORDERS: [u8; 2] = [if cfg!(target_endian = "little") { 2 } else { 3 }, 0];
@@ -56,6 +58,9 @@ impl<'a> Listing<'a> {
         if combined && !subdirectories.is_empty() {
             // glibc's writer and reader disagree on the string offsets here.
             return Err("its old layout cannot represent its entries for certain CPUs");
+        }
+        if cache.number_of_entries() > MAX_LINES {
+            return Err("it has too many entries");
         }
         let nonsense = "its entries are invalid";
         let lines = cache.whole_entries().map(|entry| {

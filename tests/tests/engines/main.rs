@@ -17,6 +17,7 @@ mod kit;
 mod ldconfig;
 mod machines;
 mod nvml_user;
+mod plain_cdi;
 mod platforms;
 mod podman;
 mod replaced;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
             ldconfig::TESTS,
             volumes::TESTS,
             kit::TESTS,
+            plain_cdi::TESTS,
         ];
         for (name, run) in all.into_iter().flatten() {
             tests.push(test(format!("{runtime}_{name}"), &needs, move || {

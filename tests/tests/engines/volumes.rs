@@ -1,9 +1,11 @@
 //! Runs containers with volumes on /etc, /usr and /usr/lib: in each mode the GPU works, and the volume stays as it is.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
 
+use nvc_testkit::driver::NATIVE;
 use nvc_testkit::tree::Tree;
 use serde_json::json;
 
@@ -26,10 +28,66 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     ("volumes_stay_live", |runtime| {
         volumes(World::with_specification(runtime, &["--style=live"]), 0);
     }),
+    ("volumes_behind_links_stay_legacy", |runtime| {
+        behind_links(World::new(runtime, "legacy", ""), 1);
+    }),
+    ("volumes_behind_links_stay_jit_cdi", |runtime| {
+        behind_links(World::new(runtime, "jit-cdi", ""), 1);
+    }),
+    ("volumes_behind_links_stay_cdi", |runtime| {
+        behind_links(World::with_specification(runtime, &[]), 0);
+    }),
+    ("volumes_behind_links_stay_merged", |runtime| {
+        behind_links(World::with_specification(runtime, &["--hooks=merged"]), 0);
+    }),
+    ("volumes_behind_links_stay_live", |runtime| {
+        behind_links(World::with_specification(runtime, &["--style=live"]), 0);
+    }),
 ];
 
+/// Links of the image lead to a volume: for its directory of libraries, and for its programs.
+#[allow(clippy::needless_pass_by_value)] // each test has its own world
+fn behind_links(world: World, index: usize) {
+    let gpu = match index {
+        1 => "NVIDIA_VISIBLE_DEVICES=1",
+        _ => "NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0",
+    };
+    let bundle = Bundle::new(world, &[gpu, "NVIDIA_DRIVER_CAPABILITIES=all"], "");
+    let root = bundle.path().join("rootfs");
+    let volume = bundle.world.path("volume");
+    let libraries = format!("usr/lib/{}", NATIVE.0);
+    let made = fs::create_dir(&volume)
+        .and_then(|()| fs::create_dir_all(root.join("usr/local/sbin")))
+        .and_then(|()| fs::create_dir_all(root.join("etc/vulkan")))
+        .and_then(|()| fs::rename(root.join(&libraries), volume.join("lib")))
+        .and_then(|()| symlink("/data/lib", root.join(&libraries)))
+        .and_then(|()| symlink("/data/icd", root.join("etc/vulkan/icd.d")))
+        .and_then(|()| symlink("../../data/smi", root.join("usr/bin/nvidia-smi")));
+    made.unwrap_or_else(|error| panic!("{error}"));
+    let mut spec = bundle.spec();
+    if let Some(mounts) = spec["mounts"].as_array_mut() {
+        mounts.push(json!({
+            "destination": "/data", "source": volume, "type": "bind", "options": ["rbind"],
+        }));
+    }
+    // A mount point that is created is seen on the host, too.
+    spec["linux"]["rootfsPropagation"] = "rshared".into();
+    bundle.write(&spec);
+    let before = Tree::of(&volume).unwrap_or_else(|error| panic!("{error}"));
+    let script = "ldconfig -p | grep libcuda.so.1; echo /run/nvidia-container/*/*/*/libcuda.so.1; \
+                  ls -d /run/nvidia-container/usr/bin /usr/local/sbin/nvidia-smi";
+    let (seen, said) = both_of(&bundle, script);
+    assert!(seen.contains("libcuda.so.1 ("), "{seen}{said}");
+    assert!(
+        seen.contains("/run/nvidia-container/usr/lib"),
+        "{seen}{said}"
+    );
+    let after = Tree::of(&volume).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(after.changes_since(&before), [""; 0]);
+}
+
 /// Copies a directory of the image, as an engine does for a new named volume.
-fn volume(bundle: &Bundle, place: &str) -> PathBuf {
+pub(crate) fn volume(bundle: &Bundle, place: &str) -> PathBuf {
     let volume = bundle
         .world
         .path(&format!("volume{}", place.replace('/', "-")));

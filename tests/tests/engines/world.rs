@@ -49,6 +49,11 @@ impl World {
 
     /// Generates a specification with these options, and configures its directory.
     pub(crate) fn specify(&self, options: &[&str]) {
+        self.specify_as("nvidia.yaml", options);
+    }
+
+    /// Does so in a file of this name.
+    pub(crate) fn specify_as(&self, name: &str, options: &[&str]) {
         let specifications = self.path("cdi");
         let dirs = specifications.display();
         self.set(&format!("modes.cdi.spec-dirs = [\"{dirs}\"]"));
@@ -57,7 +62,7 @@ impl World {
             .args(["cdi", "generate", "--driver-root"])
             .arg(self.driver.root())
             .arg("--output")
-            .arg(specifications.join("nvidia.yaml"))
+            .arg(specifications.join(name))
             .arg("--nvidia-cdi-hook-path")
             .arg(self.bin().join("nvidia-cdi-hook"))
             .args(options);

@@ -134,6 +134,7 @@ fn grant(
                     request,
                     config,
                     log,
+                    place,
                     told,
                 },
             )?;

@@ -45,6 +45,16 @@ pub(crate) fn of(config: &Config) -> PathBuf {
     ours.unwrap_or(configured)
 }
 
+/// Returns our nvidia-cdi-hook: the program, or the one beside this program.
+pub(crate) fn ours(config: &Config) -> Option<PathBuf> {
+    let program = of(config);
+    if is_ours(&program) {
+        return Some(program);
+    }
+    let own = std::env::current_exe().ok()?;
+    ours_in(own.parent()?, &known(&own))
+}
+
 /// Returns true if a program is our nvidia-cdi-hook, which knows the merged hook.
 pub(crate) fn is_ours(program: &Path) -> bool {
     let own = std::env::current_exe().unwrap_or_default();

@@ -31,6 +31,7 @@ pub(crate) struct Job<'a> {
     pub(crate) request: GpuRequest<'a>,
     pub(crate) config: &'a Config,
     pub(crate) log: &'a mut Log,
+    pub(crate) place: &'a Place,
     /// The container's files, if the prestart hook must be told.
     pub(crate) told: Option<&'a Place>,
 }

@@ -11,34 +11,37 @@ use nvc_cdi::nodes;
 use nvc_cdi::{DeviceNode, Edits, Mount};
 use nvc_generate::HookProgram;
 use nvc_oci::spec::Spec;
-use nvc_policy::config::Config;
 use serde_json::Value;
 
 use crate::error::Result;
+use crate::job::Job;
 use crate::{hook_program, volumes};
 
 /// The options with which runtimes bind nodes.
 const OPTIONS: [&str; 4] = ["rbind", "rprivate", "nosuid", "noexec"];
 
 /// Applies the edits to a container.
-pub(crate) fn apply(spec: &mut Spec, all: &mut [Edits], config: &Config) -> Result<()> {
-    let program = hook_program::of(config);
+pub(crate) fn apply(job: &mut Job<'_>, all: &mut [Edits]) -> Result<()> {
     // A foreign program does not know such mounts.
-    if volumes::has_any(spec.value()) && hook_program::is_ours(&program) {
-        let path = program.to_string_lossy().into_owned();
-        volumes::leave_to_hook(spec.value(), all, &HookProgram { path });
+    let program = hook_program::ours(job.config).map(|program| HookProgram {
+        path: program.to_string_lossy().into_owned(),
+    });
+    let bundle = &job.place.bundle;
+    let spared = volumes::spare(job.spec.value(), bundle, all, program.as_ref())?;
+    for warning in &spared.warnings {
+        job.warn(warning);
     }
-    put(spec, all)
+    put(job.spec, all, spared.nodes)
 }
 
-/// Puts them into config.json.
-fn put(spec: &mut Spec, all: &mut [Edits]) -> Result<()> {
+/// Puts them into config.json, and the rules of further nodes.
+fn put(spec: &mut Spec, all: &mut [Edits], nodes: Vec<DeviceNode>) -> Result<()> {
     let drivers = CharDrivers::discover();
     let host = Host {
         look_up: nodes::look_up,
         drivers: &drivers,
     };
-    let mut bound = Vec::new();
+    let mut bound = nodes;
     if has_user_namespace(spec.value()) || in_user_namespace() {
         for part in all.iter_mut() {
             bound.extend(bind(part));
@@ -123,9 +126,9 @@ mod tests {
         let mut spec = Spec::new(namespaces);
         let mut all = [edits("/dev/null")];
         for _ in 0..2 {
-            put(&mut spec, &mut all.clone()).unwrap();
+            put(&mut spec, &mut all.clone(), Vec::new()).unwrap();
         }
-        put(&mut spec, &mut all).unwrap();
+        put(&mut spec, &mut all, Vec::new()).unwrap();
         let value = spec.value();
         assert!(value["linux"].get("devices").is_none(), "{value}");
         assert_eq!(value["mounts"].as_array().map(Vec::len), Some(1));

@@ -2,6 +2,8 @@
 //!
 //! An engine would create the mount points on the volume; libnvc gives the files other places.
 
+use std::os::unix::fs::FileTypeExt as _;
+
 use libnvc::host::FileClass;
 use libnvc::plan::{Intent, Mount, Place, What};
 use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
@@ -26,7 +28,7 @@ fn parse(word: &str) -> Result<Intent> {
         return Err(invalid());
     }
     let place = ContainerPath::new(place);
-    let class = class(&place);
+    let class = class(source, &place);
     let what = What::Mount(Mount {
         source: HostPath::new(source),
         place: Place::At(place),
@@ -39,8 +41,13 @@ fn parse(word: &str) -> Result<Intent> {
     })
 }
 
-/// Returns the class of a file by its place: only those of libraries and programs have other places.
-fn class(place: &ContainerPath) -> FileClass {
+/// Returns the class of a file, by its place: only those of libraries and programs have other places. Directories are
+/// those of daemons' sockets.
+fn class(source: &str, place: &ContainerPath) -> FileClass {
+    let found = std::fs::metadata(source);
+    if found.is_ok_and(|found| found.is_dir() || found.file_type().is_socket()) {
+        return FileClass::Socket;
+    }
     let name = place.file_name().to_string_lossy().into_owned();
     let directory = place.parent();
     if name.starts_with("lib") && name.contains(".so") {
@@ -72,6 +79,8 @@ mod tests {
             assert_eq!(mount.place, Place::At(ContainerPath::new(place)));
             assert_eq!(mount.class, expected, "{place}");
         }
+        let intent = parse("/tmp::/tmp/nvidia-mps").unwrap();
+        assert!(matches!(intent.what, What::Mount(mount) if mount.class == FileClass::Socket));
         for word in ["", "/a", "a::/b", "/a::b", "/a::/b::/c"] {
             assert!(parse(word).is_err(), "{word}");
         }

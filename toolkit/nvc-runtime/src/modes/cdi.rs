@@ -32,5 +32,5 @@ fn from_files(job: &mut Job<'_>, names: &[String]) -> Result<()> {
         }
         error.context(failed)
     })?;
-    spec_edits::apply(job.spec, &mut [edits], job.config).map_err(|error| error.context(failed))
+    spec_edits::apply(job, &mut [edits]).map_err(|error| error.context(failed))
 }

@@ -69,7 +69,7 @@ pub(super) fn with_driver(mut job: Job<'_>, driver: &Driver) -> Result<()> {
         edits.env.push(VOID.into());
     }
     given.push(edits);
-    spec_edits::apply(job.spec, &mut given, job.config)
+    spec_edits::apply(&mut job, &mut given)
 }
 
 fn choose(wanted: &RequestedGpus, driver: &Driver, config: &Config) -> Result<Choice> {

@@ -95,7 +95,7 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
     let path = program.to_string_lossy().into_owned();
     let program = HookProgram { path };
     let given = given.into_iter().map(|draft| draft.render(&program));
-    spec_edits::apply(job.spec, &mut given.collect::<Vec<_>>(), job.config)
+    spec_edits::apply(job, &mut given.collect::<Vec<_>>())
         .map_err(|error| error.context("failed to inject CDI devices"))
         .map(|()| None)
 }

@@ -59,7 +59,7 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
     all.extend(cuda_compat(job.config)?);
     let (nodes, resolved) = devices.unwrap_or_default();
     all.push(nodes);
-    spec_edits::apply(job.spec, &mut all, job.config)?;
+    spec_edits::apply(&mut job, &mut all)?;
     let hook = injection::hook_path(job.config);
     injection::add(job.spec, &hook, &resolved, job.told)
 }

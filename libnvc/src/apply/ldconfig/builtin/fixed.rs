@@ -4,9 +4,10 @@
 //! libraries, or of musl's list of directories, is mounted over it: then ldconfig, which replaces the cache by rename(2),
 //! fails in the container, and with it the installation of packages. So that is the last resort.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -22,6 +23,7 @@ use crate::apply::volumes::{self, Remedy};
 use crate::container::Layout;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, Image, identity};
+use crate::ldcache::contents::CacheLine;
 use crate::ldcache::judge;
 use crate::ldcache::listing::Listing;
 use crate::ldcache::merge::{self, Fate, FoundLibrary, SearchedDirectory};
@@ -100,6 +102,36 @@ pub(in crate::apply) fn link(
     Ok(())
 }
 
+/// Returns links to libraries that an engine has mounted in a directory where nothing can be created: each SONAME, with
+/// the library's path. None if the directory has all of them.
+pub(in crate::apply) fn missing_links(
+    folder: &ContainerPath,
+    mounted: &[ContainerPath],
+    tree: &Tree<'_>,
+    descriptors: &impl AsFd,
+) -> Result<Option<Vec<(OsString, ContainerPath)>>> {
+    let image = Image {
+        root: &tree.root,
+        descriptors: descriptors.as_fd(),
+    };
+    let folders = std::iter::once(folder);
+    let mut links = Vec::new();
+    let mut has_all = true;
+    for directory in &directories(image.root, &tree.authority, folders, mounted, |_| false)? {
+        for library in search::libraries(image, directory) {
+            let link = folder.join(OsStr::from_bytes(&library.soname));
+            let found = image.root.resolve(link.as_path());
+            let found = found.and_then(|fd| inroot::stat(fd.as_fd()));
+            has_all &= found.is_ok_and(|stat| identity(&stat) == library.identity);
+            links.push((
+                OsString::from_vec(library.soname),
+                folder.join(OsStr::from_bytes(&library.name)),
+            ));
+        }
+    }
+    Ok((!has_all).then_some(links))
+}
+
 /// Makes the loader find the libraries, if that is possible without a change in /etc.
 pub(in crate::apply) fn inform(
     news: &News<'_>,
@@ -140,15 +172,13 @@ pub(in crate::apply) fn inform(
         let libraries = search::libraries(image, directory);
         for library in libraries.iter().filter(|library| !library.is_link) {
             links::make(image, directory, library, journal);
-            let link = directory
-                .path
-                .join(std::ffi::OsStr::from_bytes(&library.soname));
+            let link = directory.path.join(OsStr::from_bytes(&library.soname));
             if image.root.exists(link.as_path()) != Ok(true) {
                 unlinked = Some(link);
             }
         }
         // Links for development are found with or without an entry, as in a first run.
-        let files = libraries.iter().filter(|library| !library.is_link);
+        let files = libraries.iter().filter(|library| !library.is_development);
         wanted.extend(files.map(|library| Wanted {
             soname: library.soname.clone(),
             flags: library.flags,
@@ -306,40 +336,57 @@ fn lacking_in_cache(
         judge::read_cache(&file, &stat)
     });
     let exists = found.as_ref().err() != Some(&Errno::ENOENT);
+    let without_content = || {
+        let (place, content) = (place.clone(), None);
+        Ok(Some(Lacking {
+            place,
+            content,
+            exists,
+        }))
+    };
+    let unreadable = |why: &dyn std::fmt::Display| {
+        log::info!("{place} cannot be extended: {why}");
+        without_content()
+    };
     let bytes = match found {
         Ok((bytes, _)) => bytes,
         Err(Errno::ENOENT) => Vec::new(),
-        Err(errno) => return Err(failure("open failed", place.as_path(), errno)),
+        Err(errno) => return unreadable(&errno),
     };
-    let listing = if bytes.is_empty() {
-        None
-    } else {
-        match Listing::parse(&bytes) {
-            Ok(listing) => Some(listing),
-            Err(why) => {
-                log::info!("{place} cannot be extended: {why}");
-                let content = None;
-                return Ok(Some(Lacking {
-                    place,
-                    content,
-                    exists,
-                }));
-            }
-        }
+    let listing = match Listing::parse(&bytes) {
+        _ if bytes.is_empty() => None,
+        Ok(listing) => Some(listing),
+        Err(why) => return unreadable(&why),
     };
-    let is_in = |number: usize, base: &[u8]| {
-        let directory = opened.get(number);
-        directory.is_some_and(|directory| is_same(image, directory, base))
+    // The volume's owner chooses how many entries and directories there are.
+    let known = listing.as_ref().map(Listing::directories);
+    let known = match known.unwrap_or(Ok(Vec::new())) {
+        Ok(known) => known,
+        Err(why) => return unreadable(&why),
     };
+    let same_as = |name: &[u8]| {
+        let mut numbers = 0..opened.len();
+        numbers.find(|number| {
+            let directory = opened.get(*number);
+            directory.is_some_and(|directory| is_same(image, directory, name))
+        })
+    };
+    let number_of: HashMap<&[u8], Option<usize>> = { known.iter() }
+        .flat_map(|known| [known.path, known.base])
+        .map(|name| (name, same_as(name)))
+        .collect();
+    let is_in = |number: usize, name: &[u8]| number_of.get(name) == Some(&Some(number));
+    let sonames: HashSet<&[u8]> = wanted.iter().map(|wanted| &*wanted.soname).collect();
     let lines = listing.as_ref().map_or(&[][..], |listing| &listing.lines);
+    let mut entries: HashMap<&[u8], Vec<&CacheLine<'_>>> = HashMap::new();
+    for line in lines.iter().filter(|line| sonames.contains(line.key)) {
+        entries.entry(line.key).or_default().push(line);
+    }
     let defaults = Defaults::of(image);
     let finds = |wanted: &Wanted| {
-        let is_its = |line: &&crate::ldcache::contents::CacheLine<'_>| {
-            line.key == wanted.soname && (line.flags ^ wanted.flags) & ARCHITECTURE == 0
-        };
-        let entries: Vec<_> = lines
-            .iter()
-            .filter(is_its)
+        let its = entries.get(&*wanted.soname).into_iter().flatten();
+        let its = its.filter(|line| (line.flags ^ wanted.flags) & ARCHITECTURE == 0);
+        let entries: Vec<_> = its
             .map(|line| is_in(wanted.directory, line.directory))
             .collect();
         let directory = opened.get(wanted.directory);
@@ -352,19 +399,13 @@ fn lacking_in_cache(
         return Ok(None);
     }
     let Some(listing) = listing else {
-        let content = None;
-        return Ok(Some(Lacking {
-            place,
-            content,
-            exists,
-        }));
+        return without_content();
     };
-    let changed = |why| failure("reading failed", place.as_path(), Errno::EINVAL).because(why);
-    let fate = |base: &[u8]| match (0..opened.len()).find(|number| is_in(*number, base)) {
-        Some(number) => Fate::Search(number),
-        None => Fate::Keep(usize::MAX),
+    let fate = |base: &[u8]| match number_of.get(base) {
+        Some(Some(number)) => Fate::Search(*number),
+        _ => Fate::Keep(usize::MAX),
     };
-    let routes = merge::routes(&listing.directories().map_err(changed)?, searched, fate);
+    let routes = merge::routes(&known, searched, fate);
     let content = listing
         .form
         .write(&merge::update(&listing, &routes, searched));
@@ -382,7 +423,7 @@ fn is_same(image: Image<'_>, directory: &Directory<'_>, name: &[u8]) -> bool {
     }
     let found = image
         .root
-        .resolve_directory(Path::new(std::ffi::OsStr::from_bytes(name)));
+        .resolve_directory(Path::new(OsStr::from_bytes(name)));
     let stat = found.and_then(|fd| inroot::stat(fd.as_fd()));
     stat.is_ok_and(|stat| identity(&stat) == identity(&directory.stat))
 }

@@ -25,6 +25,8 @@ pub(super) struct Library {
     pub(super) flags: i32,
     /// True if it is a link that counts as a library, and needs no other link.
     pub(super) is_link: bool,
+    /// True if it is a link for compilers, with another name than the library's SONAME.
+    pub(super) is_development: bool,
     pub(super) identity: Identity,
 }
 
@@ -119,6 +121,7 @@ fn read(
     let name = name.as_bytes();
     let soname = library.soname()?.unwrap_or_else(|| name.to_vec());
     let is_link = is_link && library::is_proper_link(name, &soname);
+    let is_development = is_link && name != soname;
     let soname = if is_link { name.to_vec() } else { soname };
     // The SONAME becomes the name of a link.
     if soname.is_empty() || soname.contains(&b'/') || soname == b"." || soname == b".." {
@@ -129,6 +132,7 @@ fn read(
         soname,
         flags,
         is_link,
+        is_development,
         identity: identity(&stat),
     }))
 }
