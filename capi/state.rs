@@ -194,7 +194,7 @@ impl State {
         if let Some(warning) = kmods::prepare(&config) {
             log::warn!("{warning}");
         }
-        let mut session = DriverSession::open(&config)?;
+        let mut session = DriverSession::open(&config, None)?;
         session.ready()?;
         // The query process ends with the thread that started it, which may be gone by the next call.
         session.settle();

@@ -61,12 +61,12 @@ impl<'r> Configuration<'r> {
     /// Loads kernel modules if the policy allows it, opens the driver root and queries NVML in the process `query`.
     ///
     /// # Errors
-    /// Those of `DeviceRequest::check` and [`DriverSession::open_with`].
+    /// Those of `DeviceRequest::check` and [`DriverSession::open`].
     pub fn begin(request: &'r Request, query: QueryProcess) -> Result<Self> {
         let checked = request.devices.check();
         checked.map_err(|error| error.during(Phase::Device))?;
         load_kmods(&request.policy.driver);
-        let session = DriverSession::open_with(&request.policy.driver, query);
+        let session = DriverSession::open(&request.policy.driver, Some(query));
         let session = session.map_err(|error| error.during(Phase::Initialization))?;
         Ok(Self { request, session })
     }

@@ -57,8 +57,8 @@ fn open(
     if let Some(warning) = kmods::prepare(&config) {
         log::warn!("{warning}");
     }
-    let mut session =
-        DriverSession::open_with(&config, query).category(category::INITIALIZATION)?;
+    let session = DriverSession::open(&config, Some(query));
+    let mut session = session.category(category::INITIALIZATION)?;
     kmods::create_channels(session.root(), &config, imex_channels);
     tell_if_slow(&mut session);
     Ok(session)

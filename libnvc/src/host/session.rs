@@ -151,44 +151,20 @@ impl EarlyFiles {
 }
 
 impl DriverSession {
-    /// Opens the driver root and starts the NVML query.
+    /// Opens the driver root with the NVML query: with a process that was started before the request was known, or with
+    /// a new one.
     ///
     /// # Errors
     /// `invalid argument` for an empty path; `change root failed: <cause>`; those of WSL2 detection and of
-    /// `Query::start`.
-    pub fn open(config: &DriverConfig) -> Result<Self> {
+    /// `Query::start`. They have this order in either case.
+    pub fn open(config: &DriverConfig, started: Option<QueryProcess>) -> Result<Self> {
         let request = request_of(config)?;
-        let process = QueryProcess::start_for(&config.program, &request.wanted()?);
-        Self::of_process(config, request, process)
-    }
-
-    /// Starts the NVML query for a driver root that is already open; `config` has its path.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_in(root: DriverRoot, config: &DriverConfig) -> Result<Self> {
-        let request = request_of(config)?;
-        let process = QueryProcess::start_for(&config.program, &request.wanted()?);
-        let wsl = wsl::detect_for(&config.program, &request)?;
+        let process = match started {
+            Some(process) => process,
+            None => QueryProcess::start_for(&config.program, &request.wanted()?),
+        };
         let ask = |request: &QueryRequest| Answers::ask(process, request);
-        Self::of_root(config, request, root, wsl, ask)
-    }
-
-    /// Opens the driver root with a query process that was started before the request was known.
-    ///
-    /// # Errors
-    /// Those of [`open`](Self::open), in the same order.
-    pub fn open_with(config: &DriverConfig, process: QueryProcess) -> Result<Self> {
-        Self::of_process(config, request_of(config)?, process)
-    }
-
-    fn of_process(
-        config: &DriverConfig,
-        request: QueryRequest,
-        process: QueryProcess,
-    ) -> Result<Self> {
         let (root, wsl) = Self::open_root(config, &request)?;
-        let ask = |request: &QueryRequest| Answers::ask(process, request);
         Self::of_root(config, request, root, wsl, ask)
     }
 

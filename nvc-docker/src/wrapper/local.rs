@@ -52,7 +52,7 @@ impl Local {
             deadline: DEADLINE,
             ..DriverConfig::default()
         };
-        let session = DriverSession::open(&config).map_err(|error| in_our_words(&error))?;
+        let session = DriverSession::open(&config, None).map_err(|error| in_our_words(&error))?;
         Ok(LocalQuery(session))
     }
 

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use libnvc::host::query::{QueryProgram, QueryRequest};
-use libnvc::host::{CudaFacts, DeviceInfo, DriverConfig, DriverRoot, DriverSession, cuda_facts};
+use libnvc::host::{CudaFacts, DeviceInfo, DriverConfig, DriverSession, cuda_facts};
 use libnvc::{HostPath, Result};
 
 /// Starts `program`'s query of the driver below a root.
@@ -15,7 +15,7 @@ use libnvc::{HostPath, Result};
 /// # Errors
 /// Those of [`DriverSession::open`].
 pub fn open(root: PathBuf, program: &QueryProgram) -> Result<DriverSession> {
-    DriverSession::open(&of(root, program))
+    DriverSession::open(&of(root, program), None)
 }
 
 /// Does the same, and looks for NVML in `directories` below the root first.
@@ -27,19 +27,11 @@ pub fn open_searching(
     directories: Vec<HostPath>,
     program: &QueryProgram,
 ) -> Result<DriverSession> {
-    DriverSession::open(&DriverConfig {
+    let config = DriverConfig {
         library_search: directories,
         ..of(root, program)
-    })
-}
-
-/// Starts `program`'s query of the driver in a root that is already open.
-///
-/// # Errors
-/// Those of [`DriverSession::open_in`].
-pub fn open_in(root: DriverRoot, program: &QueryProgram) -> Result<DriverSession> {
-    let config = of(root.path().to_owned(), program);
-    DriverSession::open_in(root, &config)
+    };
+    DriverSession::open(&config, None)
 }
 
 /// Names of the display adapter of a DGX Station, which no container can compute with.

@@ -160,7 +160,7 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
         program: query::program(),
         ..DriverConfig::default()
     };
-    let answer = DriverSession::open(&config).and_then(|mut session| {
+    let answer = DriverSession::open(&config, None).and_then(|mut session| {
         session.ready()?;
         session.devices()
     });
