@@ -25,6 +25,7 @@ mod compat;
 mod layout;
 mod process;
 
+pub use crate::mountinfo::filesystem_at;
 pub use cgroup::DeviceCgroup;
 pub(crate) use process::{ContainerProcess, MountNamespace};
 

@@ -4,48 +4,65 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// A line of a mount table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountEntry<'a> {
     id: u64,
+    parent: u64,
     device: (u64, u64),
-    /// The directory of the filesystem that is mounted.
+    /// The directory of the filesystem that is mounted, with escapes.
     pub(crate) root: &'a [u8],
     /// Mount point, with escapes.
     point: &'a [u8],
+    /// The mount's own options.
+    options: &'a [u8],
+    /// It has an optional field `shared:N`.
+    is_shared: bool,
     /// Filesystem type.
     pub(crate) kind: &'a [u8],
+    /// The filesystem's options.
+    pub(crate) super_options: &'a [u8],
 }
 
 impl<'a> MountEntry<'a> {
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
-        let id = number(fields.next()?)?;
-        let device = fields.nth(1)?;
+        let (id, parent) = (number(fields.next()?)?, number(fields.next()?)?);
+        let device = fields.next()?;
         let colon = device.iter().position(|byte| *byte == b':')?;
         let (major, minor) = (device.get(..colon)?, device.get(colon + 1..)?);
-        let (root, point) = (fields.next()?, fields.next()?);
-        // Options, and optional fields up to a dash.
-        fields.by_ref().skip(1).find(|field| *field == b"-")?;
+        let (root, point, options) = (fields.next()?, fields.next()?, fields.next()?);
+        let mut is_shared = false;
+        // The number of optional fields varies; a dash ends them.
+        fields
+            .by_ref()
+            .inspect(|field| is_shared |= field.starts_with(b"shared:"))
+            .find(|field| *field == b"-")?;
+        let kind = fields.next()?;
         Some(Self {
             id,
+            parent,
             device: (number(major)?, number(minor)?),
             root,
             point,
-            kind: fields.next()?,
+            options,
+            is_shared,
+            kind,
+            super_options: fields.nth(1)?,
         })
     }
 
     /// Returns the mount point.
-    pub(crate) fn point(&self) -> Vec<u8> {
+    pub(crate) fn point(&self) -> PathBuf {
         unescape(self.point)
     }
 }
 
-fn lines(table: &[u8]) -> impl Iterator<Item = MountEntry<'_>> {
+/// Returns the lines of a mount table.
+pub(crate) fn entries(table: &[u8]) -> impl Iterator<Item = MountEntry<'_>> {
     table
         .split(|byte| *byte == b'\n')
         .filter_map(MountEntry::parse)
@@ -53,56 +70,50 @@ fn lines(table: &[u8]) -> impl Iterator<Item = MountEntry<'_>> {
 
 /// Returns the line of a mount.
 pub(crate) fn find(table: &[u8], id: u64) -> Option<MountEntry<'_>> {
-    lines(table).find(|line| line.id == id)
+    entries(table).find(|line| line.id == id)
 }
 
-/// Returns the mount points.
-pub(crate) fn points(table: &[u8]) -> impl Iterator<Item = PathBuf> {
-    lines(table).map(|line| PathBuf::from(OsString::from_vec(line.point())))
+/// Returns the type of the filesystem that a path is on, without touching the path: a server may be away.
+pub fn filesystem_at<'t>(table: &'t [u8], path: &Path) -> Option<&'t [u8]> {
+    let above = entries(table).map(|line| (line.point(), line.kind));
+    let above = above.filter(|(point, _)| path.starts_with(point));
+    // Of mounts on the same point the last one is seen.
+    let top = above.max_by_key(|(point, _)| point.as_os_str().len());
+    top.map(|(_, kind)| kind)
 }
 
 /// Returns true if a filesystem is mounted anywhere except at or below a directory.
 pub(crate) fn shows(table: &[u8], device: (u64, u64), outside: Option<&Path>) -> bool {
-    let is_below = |line: &MountEntry<'_>| {
-        outside.is_some_and(|outside| {
-            let point = line.point();
-            Path::new(std::ffi::OsStr::from_bytes(&point)).starts_with(outside)
-        })
-    };
-    lines(table).any(|line| line.device == device && !is_below(&line))
+    let is_below =
+        |line: &MountEntry<'_>| outside.is_some_and(|outside| line.point().starts_with(outside));
+    entries(table).any(|line| line.device == device && !is_below(&line))
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Returns for each mount in a mountinfo: its parent, the filesystem, its root directory, and its own options.
-pub(crate) fn marks(mountinfo: &str) -> HashMap<u64, String> {
-    let mark = |line: &str| {
-        let (id, rest) = line.split_once(' ')?;
-        let mut fields = rest.splitn(6, ' ');
-        let [above, device, root, _, options] = std::array::from_fn(|_| fields.next());
-        let mark = [above?, device?, root?, options?].join(" ");
-        Some((id.parse().ok()?, mark))
+/// Returns for each mount: its parent, the filesystem, its root directory, and its own options.
+pub(crate) fn marks(table: &[u8]) -> HashMap<u64, String> {
+    let mark = |line: MountEntry<'_>| {
+        let (root, options) = (line.root.escape_ascii(), line.options.escape_ascii());
+        let (parent, (major, minor)) = (line.parent, line.device);
+        (
+            line.id,
+            format!("{parent} {major}:{minor} {root} {options}"),
+        )
     };
-    mountinfo.lines().filter_map(mark).collect()
+    entries(table).map(mark).collect()
 }
 
-/// Returns the ids of the shared mounts in a mountinfo: those with an optional field `shared:N`.
-pub(crate) fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
-    let id = |line: &str| {
-        let mut fields = line.split(' ');
-        let id = fields.next()?.parse().ok()?;
-        let mut optional = fields.skip(5).take_while(|field| *field != "-");
-        optional
-            .any(|field| field.starts_with("shared:"))
-            .then_some(id)
-    };
-    mountinfo.lines().filter_map(id).collect()
+/// Returns the ids of the shared mounts.
+pub(crate) fn shared_mounts(table: &[u8]) -> HashSet<u64> {
+    let shared = entries(table).filter(|line| line.is_shared);
+    shared.map(|line| line.id).collect()
 }
 
 /// Decodes the escapes in paths, `\` and three octal digits.
-pub(crate) fn unescape(field: &[u8]) -> Vec<u8> {
+pub(crate) fn unescape(field: &[u8]) -> PathBuf {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, tail)) = rest.split_first() {
@@ -125,7 +136,7 @@ pub(crate) fn unescape(field: &[u8]) -> Vec<u8> {
             }
         }
     }
-    out
+    OsString::from_vec(out).into()
 }
 
 #[cfg(test)]
@@ -142,14 +153,31 @@ mod tests {
     fn lines_are_found_by_id() {
         let line = find(TABLE, 23).unwrap();
         assert_eq!((line.root, line.kind), (&b"/sub"[..], &b"tmpfs"[..]));
-        assert_eq!(find(TABLE, 22).unwrap().point(), b"/srv/a b/dev");
+        assert_eq!(find(TABLE, 22).unwrap().point(), Path::new("/srv/a b/dev"));
         assert_eq!(find(TABLE, 24), None);
     }
 
     #[test]
     fn mount_points_are_listed() {
-        let points: Vec<_> = points(TABLE).collect();
+        let points: Vec<_> = entries(TABLE).map(|line| line.point()).collect();
         assert_eq!(points, ["/", "/srv/a b/dev", "/b"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn the_topmost_mount_has_the_filesystem_of_a_path() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:1 / /ho\\040me rw shared:1 - nfs4 s:/home rw\n\
+            3 2 0:2 / /ho\\040me/local rw - xfs /dev/b rw\n4 1 0:3 / /mnt rw - nfs a rw\n\
+            5 4 0:4 / /mnt rw - tmpfs - rw\n";
+        for (path, kind) in [
+            ("/ho me/ana", "nfs4"),
+            ("/ho me/local/bo", "xfs"),
+            ("/ho mes/ana", "ext4"),
+            ("/mnt", "tmpfs"),
+        ] {
+            let found = filesystem_at(table, Path::new(path));
+            assert_eq!(found, Some(kind.as_bytes()), "{path}");
+        }
+        assert_eq!(filesystem_at(b"", Path::new("/")), None);
     }
 
     #[test]
@@ -163,8 +191,8 @@ mod tests {
 
     #[test]
     fn escapes_that_are_none_stay() {
-        assert_eq!(unescape(b"a\\134b\\04\\"), b"a\\b\\04\\");
-        assert_eq!(unescape(b"\\777"), b"\\777");
+        assert_eq!(unescape(b"a\\134b\\04\\"), Path::new("a\\b\\04\\"));
+        assert_eq!(unescape(b"\\777"), Path::new("\\777"));
     }
 
     #[test]
@@ -173,18 +201,18 @@ mod tests {
                     22 21 0:5 / /a\\040shared:7 rw master:3 - tmpfs tmpfs rw,shared:9\n\
                     23 21 0:6 / /b rw master:3 shared:4 - tmpfs tmpfs rw\n\
                     garbage\n24\n";
-        assert_eq!(shared_mounts(text), HashSet::from([21, 23]));
+        assert_eq!(shared_mounts(text.as_bytes()), HashSet::from([21, 23]));
     }
 
     #[test]
     fn mounts_are_told_apart_without_their_places() {
         let of = |place: &str, options: &str| {
             let line = format!("21 1 254:0 /a {place} {options} shared:1 - ext4 /dev/vda rw\n");
-            marks(&line).remove(&21)
+            marks(line.as_bytes()).remove(&21)
         };
         assert_eq!(of("/x", "ro"), Some("1 254:0 /a ro".to_owned()));
         assert_eq!(of("/x", "ro"), of("/y", "ro"));
         assert_ne!(of("/x", "ro"), of("/x", "rw"));
-        assert!(marks("garbage\n24\n24 1 254:0 /\n").is_empty());
+        assert!(marks(b"garbage\n24\n24 1 254:0 /\n").is_empty());
     }
 }

@@ -8,7 +8,6 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -359,7 +358,6 @@ impl Authority {
         let id = self.mount_id(directory).ok()?;
         let text = self.table().ok()?;
         let point = mountinfo::find(&text, id)?.point();
-        let point = PathBuf::from(std::ffi::OsString::from_vec(point));
         let below = point.strip_prefix(&self.rootfs).unwrap_or(&point);
         Some(Path::new("/").join(below))
     }

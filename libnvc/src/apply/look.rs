@@ -207,8 +207,8 @@ impl<'a> Look<'a> {
             Some((directory, inroot::name_of(fd.as_fd()).ok()?))
         });
         let names: Vec<_> = names.collect();
-        let points = mountinfo::points(&table);
-        let placed = points.filter_map(|point| {
+        let placed = mountinfo::entries(&table).filter_map(|line| {
+            let point = line.point();
             let above = point.parent()?;
             let (directory, _) = names.iter().find(|(_, name)| name == above)?;
             Some(directory.join(point.file_name()?))

@@ -4,9 +4,9 @@
 //! are mounted. Finding is pure. Opening is separate, because in standalone mode the directory is resolved in the
 //! container's own root.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::CgroupVersion;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::RootDir;
-use crate::mountinfo::unescape;
+use crate::mountinfo::{self, MountEntry, unescape};
 
 /// The device cgroup of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -61,22 +61,24 @@ fn unified_group(proc_cgroup: &[u8]) -> Option<&[u8]> {
 
 /// Finds the mounted directory of a group.
 fn find(version: CgroupVersion, path: &[u8], mountinfo: &[u8]) -> Result<DeviceCgroup> {
-    let path = absolute(path)
+    let path = absolute(Path::new(OsStr::from_bytes(path)))
         .ok_or_else(|| root_path_error("relative path in cgroup entry").of(show(path)))?;
     let mut hidden = None;
-    for mount in mountinfo.split(|b| *b == b'\n').filter_map(Mount::parse) {
-        if !mount.holds_devices(version) {
+    for mount in mountinfo::entries(mountinfo) {
+        let point = mount.point();
+        if !point.is_absolute() || !holds_devices(&mount, &point, version) {
             continue;
         }
-        let Some(root) = absolute(&mount.root) else {
+        let root = unescape(mount.root);
+        let Some(root) = absolute(&root) else {
             hidden.get_or_insert_with(|| {
-                mount_path_error("relative path in mount prefix").of(show(&mount.root))
+                mount_path_error("relative path in mount prefix").of(root.display())
             });
             continue;
         };
         match path.strip_prefix(root) {
             Ok(below) => {
-                let mut directory = PathBuf::from(OsString::from_vec(mount.point));
+                let mut directory = point;
                 // Joining an empty path would append a slash.
                 if !below.as_os_str().is_empty() {
                     directory.push(below);
@@ -190,57 +192,22 @@ fn membership(proc_cgroup: &[u8]) -> Result<(CgroupVersion, &[u8])> {
         })
 }
 
-/// A line of mountinfo.
-struct Mount<'a> {
-    root: Vec<u8>,
-    point: Vec<u8>,
-    kind: &'a [u8],
-    super_options: &'a [u8],
-}
-
-impl<'a> Mount<'a> {
-    /// Returns None for other lines. See proc_pid_mountinfo(5); the number of optional fields varies.
-    fn parse(line: &'a [u8]) -> Option<Self> {
-        let mut fields = line.split(|b| *b == b' ');
-        let root = fields.nth(3)?;
-        let point = fields.next().filter(|point| point.starts_with(b"/"))?;
-        let _options = fields.next()?;
-        fields.find(|field| *field == b"-")?;
-        let kind = fields.next()?;
-        // Skip the rest of the line for other filesystems.
-        if !kind.starts_with(b"cgroup") {
-            return None;
+/// Returns true for the hierarchy with device rules.
+///
+/// Upstream compares the mount point's name, and misses hierarchies that several controllers share.
+fn holds_devices(mount: &MountEntry<'_>, point: &Path, version: CgroupVersion) -> bool {
+    let mut options = mount.super_options.split(|b| *b == b',');
+    match version {
+        CgroupVersion::V1 => {
+            let is_named = || point.as_os_str().as_bytes().ends_with(b"/devices");
+            mount.kind == b"cgroup" && (is_named() || options.any(|o| o == b"devices"))
         }
-        let _source = fields.next()?;
-        Some(Self {
-            root: unescape(root),
-            point: unescape(point),
-            kind,
-            super_options: fields.next()?,
-        })
-    }
-
-    /// Returns true for the hierarchy with device rules.
-    ///
-    /// Upstream compares the mount point's name, and misses hierarchies that several controllers share.
-    fn holds_devices(&self, version: CgroupVersion) -> bool {
-        match version {
-            CgroupVersion::V1 => {
-                self.kind == b"cgroup"
-                    && (self.point.ends_with(b"/devices")
-                        || self
-                            .super_options
-                            .split(|b| *b == b',')
-                            .any(|o| o == b"devices"))
-            }
-            CgroupVersion::V2 => self.kind == b"cgroup2",
-        }
+        CgroupVersion::V2 => mount.kind == b"cgroup2",
     }
 }
 
 /// Returns the path if it is absolute without `..`: a cgroup outside the reader's cgroup namespace starts with `/..`.
-fn absolute(path: &[u8]) -> Option<&Path> {
-    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+fn absolute(path: &Path) -> Option<&Path> {
     let climbs = path.components().any(|c| c == Component::ParentDir);
     (path.is_absolute() && !climbs).then_some(path)
 }

@@ -192,11 +192,9 @@ impl<'a> Attacher<'a> {
     }
 
     /// Reads a file beside this thread's `fd` directory in /proc.
-    fn read_sibling(&self, name: &str) -> Result<String, Errno> {
+    fn read_sibling(&self, name: &str) -> Result<Vec<u8>, Errno> {
         let fd = open_sibling(self.descriptors.as_fd(), name)?;
-        let bytes = read_file::read(File::from(fd), u64::MAX)?;
-        // Mount points can be any bytes; only ids and options matter here.
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        read_file::read(File::from(fd), u64::MAX)
     }
 }
 

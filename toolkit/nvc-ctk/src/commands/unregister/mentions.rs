@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use libnvc::container::filesystem_at;
 use nvc_hostfile::{HostFile, programs};
 
 use crate::engine::edits::Engine;
@@ -162,7 +163,7 @@ pub(super) fn of(programs: &Programs<'_>) -> Vec<Mention> {
         .filter_map(|(file, engine)| mention(programs, file, engine, None))
         .collect();
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
     for (user, home) in homes(&passwd) {
         let files = OF_USERS.map(|(file, engine)| (home.join(file), engine));
         let files = files
@@ -238,17 +239,9 @@ fn homes(passwd: &str) -> impl Iterator<Item = (&str, PathBuf)> {
 }
 
 /// Returns true if a path is on a filesystem of another machine.
-fn is_remote(path: &Path, mountinfo: &str) -> bool {
-    let mounts = mountinfo.lines().filter_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let point = Path::new(left.split(' ').nth(4)?);
-        let kind = right.split(' ').next()?;
-        path.starts_with(point)
-            .then_some((point.as_os_str().len(), kind))
-    });
-    // Of mounts on the same point the last one is seen.
-    let top = mounts.max_by_key(|(length, _)| *length);
-    top.is_some_and(|(_, kind)| REMOTE.contains(&kind) || kind.starts_with("fuse."))
+fn is_remote(path: &Path, mountinfo: &[u8]) -> bool {
+    let kind = filesystem_at(mountinfo, path).unwrap_or_default();
+    REMOTE.iter().any(|remote| kind == remote.as_bytes()) || kind.starts_with(b"fuse.")
 }
 
 #[cfg(test)]
@@ -291,7 +284,8 @@ mod tests {
         let passwd = "root:x:0:0::/root:/bin/sh\nana:x:1000:1000:A,B:/home/ana:/bin/sh\nbroken:x\nno:x:7:7::/:/bin/sh\n";
         let found: Vec<_> = homes(passwd).collect();
         assert_eq!(found, [("ana", PathBuf::from("/home/ana"))]);
-        let mounts = "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:1 / /home rw shared:1 - nfs4 s:/home rw\n\
+        let mounts =
+            b"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:1 / /home rw shared:1 - nfs4 s:/home rw\n\
                       3 2 0:2 / /home/local rw - xfs /dev/b rw\n";
         assert!(is_remote(Path::new("/home/ana"), mounts));
         assert!(!is_remote(Path::new("/home/local/bo"), mounts));
