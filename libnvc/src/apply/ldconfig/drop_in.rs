@@ -3,9 +3,11 @@
 //! The file has a name that depends on its content, so that the same directories are added once. It is written together
 //! with the line of ld.so.conf that includes it, or not at all; never on a volume, which other containers share.
 
+use std::hash::Hasher as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use fnv::FnvHasher;
 use nix::errno::Errno;
 
 use crate::apply::journal::Journal;
@@ -151,12 +153,9 @@ fn include(tree: &mut Tree<'_>, descriptors: &OwnedFd, journal: &mut Journal<'_>
 
 /// Returns the name for a content: by FNV-1a, because the standard library's hash may change with its version.
 fn name(content: &[u8]) -> String {
-    let hash = content
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-        });
-    format!("00-nvcr-{hash:016x}.conf")
+    let mut hasher = FnvHasher::default();
+    hasher.write(content);
+    format!("00-nvcr-{:016x}.conf", hasher.finish())
 }
 
 #[cfg(test)]

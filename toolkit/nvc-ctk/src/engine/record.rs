@@ -1,8 +1,10 @@
 //! Stores the original text of a changed configuration file: in an extended attribute of the file, or, if that does not
 //! fit, in a file below [`DIRECTORY`].
 
+use std::hash::Hasher as _;
 use std::path::{Path, PathBuf};
 
+use fnv::FnvHasher;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::HostFile;
 use serde_json::{Value, json};
@@ -42,10 +44,9 @@ impl Record {
 
 /// Returns a short hash of a text (FNV-1a); forging it has no benefit.
 pub(crate) fn mark(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{}:{hash:016x}", text.len())
+    let mut hasher = FnvHasher::default();
+    hasher.write(text.as_bytes());
+    format!("{}:{:016x}", text.len(), hasher.finish())
 }
 
 /// Reads the record of a file.
