@@ -5,8 +5,8 @@ use libfuzzer_sys::fuzz_target;
 use libnvc::testing::{elf, has_interpreter};
 
 const NAMES: &[&str] = &["libnvidia-glcore.so", "libc.so", "lib"];
-/// Headers, up to 128 segments of up to 64 KiB each in which a note is looked for, and names.
-const MAX_BYTES_READ: usize = (128 + 2) * (64 << 10) + 64 * (4 << 10);
+/// Headers, up to 128 segments of up to 64 KiB each in which two notes are looked for, and names.
+const MAX_BYTES_READ: usize = (2 * 128 + 2) * (64 << 10) + 64 * (4 << 10);
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = has_interpreter(bytes);
@@ -18,6 +18,9 @@ fuzz_target!(|bytes: &[u8]| {
     let contains = |text: &[u8]| bytes.windows(text.len()).any(|part| part == text);
     if found.abi.is_some() {
         assert!(contains(b"GNU\0"));
+    }
+    if let Some(id) = &found.build_id {
+        assert!(contains(&[b"GNU\0", &id[..]].concat()));
     }
     if found.needs == Some(true) {
         assert!(contains(b"lib"));

@@ -1,4 +1,5 @@
-//! Reads a library's ELF headers: the libraries it needs, the system it was built for, and a note in a section.
+//! Reads a file's ELF headers: the libraries it needs, the system it was built for, its build id, and a note in a
+//! section.
 //!
 //! Driver libraries are up to 100 MB, so this reads only headers, the dynamic segment and notes, each with one small
 //! read. A truncated or malformed file is an error, never a panic.
@@ -13,6 +14,7 @@ use goblin::container::Ctx;
 use goblin::elf::dynamic::{DT_NEEDED, DT_SONAME, DT_STRTAB, Dynamic};
 use goblin::elf::header::{EI_CLASS, ET_DYN};
 use goblin::elf::program_header::{PT_DYNAMIC, PT_LOAD, PT_NOTE, ProgramHeader};
+use goblin::elf::section_header::SHT_DYNAMIC;
 use goblin::elf::{Elf, Header, SectionHeader};
 
 /// Size of the first read: with common linkers it covers the headers and the notes.
@@ -23,8 +25,9 @@ const MAX_SEGMENTS: u16 = 128;
 const MAX_SECTIONS: u16 = 4096;
 /// Longer than any file name can be.
 const MAX_NAME_LEN: usize = 256;
-/// Note type of the ABI tag, owner `GNU`.
+/// Note types of owner `GNU`: the ABI tag, and the build id.
 const NT_GNU_ABI_TAG: u32 = 1;
+const NT_GNU_BUILD_ID: u32 = 3;
 
 /// The reason why a library's headers could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +76,8 @@ pub(crate) struct Library<S> {
     ctx: Ctx,
     segments: Vec<ProgramHeader>,
     sections: SectionTable,
+    /// File offset of the names, if the sections say it.
+    names: Option<u64>,
 }
 
 /// Where the section headers are.
@@ -109,11 +114,22 @@ impl<S: Source> Library<S> {
                 count: header.e_shnum,
                 names: header.e_shstrndx,
             },
+            names: None,
         };
         let count = usize::from(header.e_phnum);
         let table = library.bytes(header.e_phoff, count * ProgramHeader::size(library.ctx))?;
         library.segments = ProgramHeader::parse(&table, 0, count, library.ctx)?;
         Ok(library)
+    }
+
+    /// Reads names where the sections say they are, if there are sections; a loader reads only segments.
+    pub(crate) fn by_sections(mut self) -> Self {
+        self.names = self.section_headers().ok().and_then(|headers| {
+            let dynamic = headers.iter().find(|s| s.sh_type == SHT_DYNAMIC)?;
+            let strings = headers.get(usize::try_from(dynamic.sh_link).ok()?)?;
+            Some(strings.sh_offset)
+        });
+        self
     }
 
     /// Returns the machine it is for.
@@ -177,23 +193,45 @@ impl<S: Source> Library<S> {
         segment.p_offset = 0; // of `bytes`
         let dynamic = Dynamic::parse(&bytes, &[segment], self.ctx)?.ok_or(ElfError::Nonsense)?;
         let mut strings = dynamic.dyns.iter().filter(|entry| entry.d_tag == DT_STRTAB);
-        let strings = strings.next().ok_or(ElfError::Nonsense)?.d_val;
-        let strings = self.offset_of(strings).ok_or(ElfError::Nonsense)?;
-        Ok((dynamic, strings))
+        let of_segments = || self.offset_of(strings.next()?.d_val);
+        let strings = self.names.or_else(of_segments);
+        Ok((dynamic, strings.ok_or(ElfError::Nonsense)?))
     }
 
     /// Reads the ABI note: operating system (0 is Linux) and oldest kernel version.
     pub(crate) fn abi(&self) -> Result<[u32; 4], ElfError> {
-        for segment in self.segments.iter().filter(|s| s.p_type == PT_NOTE) {
-            let bytes = self.segment(segment)?;
-            if let Some(abi) = self.abi_of_notes(&bytes, segment.p_align) {
-                return Ok(abi);
-            }
-        }
-        Err(ElfError::NoAbiNote)
+        let value = self.gnu_note(NT_GNU_ABI_TAG)?.unwrap_or_default();
+        self.abi_of(&value).ok_or(ElfError::NoAbiNote)
     }
 
-    fn abi_of_notes(&self, mut notes: &[u8], align: u64) -> Option<[u32; 4]> {
+    /// Does so for a library whose note is only in a section.
+    pub(crate) fn abi_of_section(&self) -> Option<[u32; 4]> {
+        let note = self.note(".note.ABI-tag", "GNU").ok().flatten();
+        self.abi_of(&note?)
+    }
+
+    fn abi_of(&self, value: &[u8]) -> Option<[u32; 4]> {
+        let word = |index: usize| self.word(value, index * 4);
+        Some([word(0)?, word(1)?, word(2)?, word(3)?])
+    }
+
+    /// Returns the build id; None if the linker wrote none.
+    pub(crate) fn build_id(&self) -> Result<Option<Vec<u8>>, ElfError> {
+        self.gnu_note(NT_GNU_BUILD_ID)
+    }
+
+    /// Returns the value of the first note of a type in a segment of notes.
+    fn gnu_note(&self, kind: u32) -> Result<Option<Vec<u8>>, ElfError> {
+        for segment in self.segments.iter().filter(|s| s.p_type == PT_NOTE) {
+            let notes = self.segment(segment)?;
+            if let Some(value) = self.find_gnu_note(&notes, segment.p_align, kind) {
+                return Ok(Some(value.to_vec()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn find_gnu_note<'n>(&self, mut notes: &'n [u8], align: u64, wanted: u32) -> Option<&'n [u8]> {
         let align = if align == 8 { 8 } else { 4 };
         loop {
             let name_size = usize::try_from(self.word(notes, 0)?).ok()?;
@@ -203,10 +241,8 @@ impl<S: Source> Library<S> {
                 .checked_add(name_size)?
                 .checked_next_multiple_of(align)?;
             let end = value_at.checked_add(value_size)?;
-            if kind == NT_GNU_ABI_TAG && notes.get(12..12 + name_size) == Some(b"GNU\0") {
-                let value = notes.get(value_at..end)?;
-                let word = |index: usize| self.word(value, index * 4);
-                return Some([word(0)?, word(1)?, word(2)?, word(3)?]);
+            if kind == wanted && notes.get(12..12 + name_size) == Some(b"GNU\0") {
+                return notes.get(value_at..end);
             }
             notes = notes.get(end.checked_next_multiple_of(align)?..)?;
         }
@@ -232,21 +268,12 @@ impl<S: Source> Library<S> {
 
     /// Returns the content of the section of a name.
     fn section(&self, name: &str) -> Result<Option<Vec<u8>>, ElfError> {
-        let SectionTable {
-            offset,
-            count,
-            names,
-        } = self.sections;
-        if offset == 0 || count == 0 {
+        let headers = self.section_headers()?;
+        if headers.is_empty() {
             return Ok(None);
         }
-        if count > MAX_SECTIONS {
-            return Err(ElfError::Nonsense);
-        }
-        let count = usize::from(count);
-        let table = self.bytes(offset, count * SectionHeader::size(self.ctx))?;
-        let headers = SectionHeader::parse_from(&table, 0, count, self.ctx)?;
-        let names = headers.get(usize::from(names)).ok_or(ElfError::Nonsense)?;
+        let names = headers.get(usize::from(self.sections.names));
+        let names = names.ok_or(ElfError::Nonsense)?;
         let names = self.content(names.sh_offset, names.sh_size)?;
         let is_it = |header: &&SectionHeader| {
             let text = names.get(header.sh_name..);
@@ -257,6 +284,20 @@ impl<S: Source> Library<S> {
         found
             .map(|header| self.content(header.sh_offset, header.sh_size))
             .transpose()
+    }
+
+    /// Returns the section headers; none if there is no table.
+    fn section_headers(&self) -> Result<Vec<SectionHeader>, ElfError> {
+        let SectionTable { offset, count, .. } = self.sections;
+        if offset == 0 || count == 0 {
+            return Ok(Vec::new());
+        }
+        if count > MAX_SECTIONS {
+            return Err(ElfError::Nonsense);
+        }
+        let count = usize::from(count);
+        let table = self.bytes(offset, count * SectionHeader::size(self.ctx))?;
+        Ok(SectionHeader::parse_from(&table, 0, count, self.ctx)?)
     }
 
     fn word(&self, bytes: &[u8], offset: usize) -> Option<u32> {

@@ -1,4 +1,4 @@
-//! Reads loader caches and library files, for programs beside libnvc that lay out the driver's files in their own way.
+//! Reads loader caches, library files and build ids, for programs beside libnvc.
 
 #![forbid(unsafe_code)]
 
@@ -42,16 +42,27 @@ pub struct LibraryFile {
     pub soname: Option<OsString>,
     /// True if it needs one of the libraries asked for.
     pub needs: bool,
+    /// The oldest kernel that it supports, if a section says so.
+    pub kernel: Option<[u32; 3]>,
 }
 
 impl LibraryFile {
-    /// Reads the headers of a file; `needed` are name prefixes. Returns None if it is not a library.
+    /// Reads the headers of a file, by its sections if it has any; `needed` are name prefixes. Returns None if it is not
+    /// a library.
     pub fn read(file: File, needed: &[&str]) -> Option<Self> {
-        let library = elf::Library::open(file).ok()?;
+        let library = elf::Library::open(file).ok()?.by_sections();
         let soname = library.soname().ok()?;
         Some(Self {
             soname: soname.map(|name| OsStr::from_bytes(&name).to_owned()),
             needs: library.needs(needed).ok()?,
+            kernel: library.abi_of_section().map(|[_, version @ ..]| version),
         })
     }
+}
+
+/// Returns the GNU build id of a program or library, in hexadecimal.
+pub fn build_id(file: File) -> Option<String> {
+    let id = elf::Library::open(file).ok()?.build_id().ok()??;
+    let digits = id.iter().map(|byte| format!("{byte:02x}"));
+    (!id.is_empty()).then(|| digits.collect())
 }

@@ -119,6 +119,8 @@ pub fn rewritten_ldcache(
 pub struct Elf {
     /// Its ABI note; None if it has no valid one.
     pub abi: Option<[u32; 4]>,
+    /// Its build id; None if it has no valid one.
+    pub build_id: Option<Vec<u8>>,
     /// True if it needs a library with a given name prefix; None if that is unknown.
     pub needs: Option<bool>,
     /// Number of bytes read.
@@ -131,6 +133,7 @@ pub fn elf(bytes: &[u8], names: &[&str]) -> Option<Elf> {
     let library = elf::Library::open(Counted { bytes, read: &read }).ok()?;
     Some(Elf {
         abi: library.abi().ok(),
+        build_id: library.build_id().ok().flatten(),
         needs: library.needs(names).ok(),
         read: read.get(),
     })
@@ -186,7 +189,7 @@ pub fn systemd_reply(
 }
 
 /// Returns the ids of the shared mounts in a mountinfo.
-pub fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
+pub fn shared_mounts(mountinfo: &[u8]) -> HashSet<u64> {
     mountinfo::shared_mounts(mountinfo)
 }
 

@@ -68,6 +68,7 @@ fn finds_notes_and_needs() {
     let file = sample();
     let library = Library::open(&file[..]).unwrap();
     assert_eq!(library.abi().unwrap(), [0, 2, 3, 99]);
+    assert_eq!(library.build_id().unwrap().as_deref(), Some(&b"abc"[..]));
     assert!(library.needs(&["libnvidia-glcore.so"]).unwrap());
     assert!(library.needs(&["libfoo.so", "libc."]).unwrap());
     assert!(!library.needs(&["libnvidia-eglcore.so"]).unwrap());
@@ -210,6 +211,32 @@ fn names_are_read() {
     }
 }
 
+#[test]
+fn sections_say_where_names_are() {
+    const STRTAB: [u8; 8] = DT_STRTAB.to_le_bytes();
+    let object = nvc_testkit::elf::SharedObject::new(nvc_testkit::elf::Machine::X86_64);
+    let mut bytes = object.soname("libx.so.1").needed("libc.so.6").bytes();
+    let at = bytes.chunks(8).position(|word| word == STRTAB).unwrap() * 8;
+    bytes[at + 8] += 4;
+    let library = Library::open(&bytes[..]).unwrap();
+    assert_ne!(library.soname().unwrap().unwrap(), b"libx.so.1");
+    let library = library.by_sections();
+    assert_eq!(library.soname().unwrap().unwrap(), b"libx.so.1");
+    assert!(library.needs(&["libc.so"]).unwrap());
+}
+
+#[test]
+fn an_abi_note_may_be_in_a_section_alone() {
+    let words = [4, 16, 1, u32::from_le_bytes(*b"GNU\0"), 0, 2, 3, 99];
+    let note = words.map(u32::to_le_bytes).concat();
+    let of = |section: &str| {
+        let file = with_section(section, &note);
+        Library::open(&file[..]).unwrap().abi_of_section()
+    };
+    assert_eq!(of(".note.ABI-tag"), Some([0, 2, 3, 99]));
+    assert_eq!(of(".note.other"), None);
+}
+
 proptest! {
     #[test]
     fn never_panics(cut in 0usize..9000, changes: Vec<(u16, u8)>, low: Vec<(u8, u8)>) {
@@ -225,6 +252,8 @@ proptest! {
             let _ = library.abi();
             let _ = library.needs(&["libnvidia-glcore.so"]);
             let _ = library.soname();
+            let _ = library.build_id();
+            let _ = library.by_sections().soname();
         }
     }
 }

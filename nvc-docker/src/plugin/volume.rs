@@ -7,7 +7,6 @@
 mod contents;
 mod keeper;
 mod protocol;
-mod sections;
 mod store;
 mod tree;
 

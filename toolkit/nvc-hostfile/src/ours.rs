@@ -8,11 +8,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use libnvc::library_file::build_id;
+
 /// The file of recorded build ids, relative to the programs' directory: lines of `BUILD-ID NAME`.
 pub const RECORD: &str = "../share/nvidia-container-toolkit/build-ids";
-
-/// Linkers put the notes directly after the headers.
-const HEAD: u64 = 8192;
 
 /// Size limit of the record.
 const MAX_RECORD_SIZE: u64 = 1 << 16;
@@ -34,13 +33,17 @@ pub fn is_ours(found: &Path, name: &str, own: &Path) -> bool {
 pub fn record(own: &Path) -> String {
     let own = std::fs::canonicalize(own).unwrap_or_default();
     let directory = own.parent().unwrap_or(Path::new(""));
-    let record = read(&directory.join(RECORD), MAX_RECORD_SIZE).unwrap_or_default();
+    let mut record = Vec::new();
+    if let Some(file) = open(&directory.join(RECORD)) {
+        // A part of it has fewer programs: the others are foreign.
+        let _ = file.take(MAX_RECORD_SIZE).read_to_end(&mut record);
+    }
     String::from_utf8_lossy(&record).into_owned()
 }
 
 /// Returns true if a record has the build id of `program` under this name, wherever the program lies.
 pub fn is_recorded(program: &Path, name: &str, record: &str) -> bool {
-    let Some(id) = head(program).as_deref().and_then(build_id) else {
+    let Some(id) = open(program).and_then(build_id) else {
         return false;
     };
     let mut pairs = record.lines().filter_map(|line| line.split_once(' '));
@@ -49,67 +52,14 @@ pub fn is_recorded(program: &Path, name: &str, record: &str) -> bool {
 
 /// Returns true if a file is a script, which names its interpreter.
 pub fn is_script(program: &Path) -> bool {
-    head(program).is_some_and(|head| head.starts_with(b"#!"))
+    let mut head = [0; 2];
+    open(program).is_some_and(|mut file| file.read_exact(&mut head).is_ok()) && head == *b"#!"
 }
 
-/// Returns the start of a regular file. Opening anything else could block.
-fn head(program: &Path) -> Option<Vec<u8>> {
+/// Opens a regular file. Opening anything else could block.
+fn open(program: &Path) -> Option<File> {
     let is_file = std::fs::metadata(program).is_ok_and(|facts| facts.is_file());
-    if is_file { read(program, HEAD) } else { None }
-}
-
-fn read(path: &Path, limit: u64) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .ok()?
-        .take(limit)
-        .read_to_end(&mut bytes)
-        .ok()?;
-    Some(bytes)
-}
-
-/// Returns the GNU build id of a 64-bit program, in hexadecimal, from the start of its file.
-pub fn build_id(head: &[u8]) -> Option<String> {
-    const NOTE: u64 = 4;
-    if head.get(..6)? != b"\x7fELF\x02\x01" {
-        return None;
-    }
-    let table = number(head, 32, 8)?;
-    let (size, count) = (number(head, 54, 2)?, number(head, 56, 2)?);
-    (0..count).find_map(|index| {
-        let at = table.checked_add(index.checked_mul(size)?)?;
-        let segment = head.get(usize::try_from(at).ok()?..)?;
-        if number(segment, 0, 4)? != NOTE {
-            return None;
-        }
-        let start = usize::try_from(number(segment, 8, 8)?).ok()?;
-        let length = usize::try_from(number(segment, 32, 8)?).ok()?;
-        id_of(head.get(start..start.checked_add(length)?)?)
-    })
-}
-
-/// Returns the build id from notes: sizes of name and content, type, name, content, each padded to four bytes.
-fn id_of(mut notes: &[u8]) -> Option<String> {
-    const BUILD_ID: u64 = 3;
-    loop {
-        let name = usize::try_from(number(notes, 0, 4)?).ok()?;
-        let length = usize::try_from(number(notes, 4, 4)?).ok()?;
-        let start = 12_usize.checked_add(name.checked_next_multiple_of(4)?)?;
-        let end = start.checked_add(length)?;
-        let content = notes.get(start..end)?;
-        let is_gnu = notes.get(12..12_usize.checked_add(name)?)? == b"GNU\0";
-        if is_gnu && number(notes, 8, 4)? == BUILD_ID && !content.is_empty() {
-            return Some(content.iter().map(|byte| format!("{byte:02x}")).collect());
-        }
-        notes = notes.get(end.checked_next_multiple_of(4)?..)?;
-    }
-}
-
-/// Reads a little-endian number of at most eight bytes.
-fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
-    let part = bytes.get(at..at.checked_add(size)?)?;
-    let digits = part.iter().rev();
-    Some(digits.fold(0, |number, &byte| number << 8 | u64::from(byte)))
+    is_file.then(|| File::open(program).ok())?
 }
 
 #[cfg(test)]
@@ -132,7 +82,7 @@ mod tests {
         fs::write(&own, "").unwrap();
         assert!(!is_ours(&cli, "cli", &own), "nothing is recorded");
 
-        let id = build_id(&head(&this).unwrap()).expect("test programs have a build id");
+        let id = build_id(fs::File::open(&this).unwrap()).expect("test programs have a build id");
         assert_eq!(id.len(), 40);
         fs::write(&record, format!("00 cli\n{id} cli\n{id} other\n")).unwrap();
         assert!(is_ours(&cli, "cli", &own));
@@ -153,45 +103,5 @@ mod tests {
         assert!(!is_ours(&cli, "cli", &own), "a script in its place");
         assert!(!is_ours(&bin.join("missing"), "cli", &own));
         assert!(!is_ours(&bin, "cli", &own));
-    }
-
-    fn note(name: &[u8], kind: u32, content: &[u8]) -> Vec<u8> {
-        let size = |length: usize| u32::try_from(length).unwrap().to_le_bytes();
-        let sizes = [size(name.len()), size(content.len()), kind.to_le_bytes()];
-        let mut all = sizes.concat();
-        all.extend(name);
-        all.resize(all.len().next_multiple_of(4), 0);
-        all.extend(content);
-        all.resize(all.len().next_multiple_of(4), 0);
-        all
-    }
-
-    #[test]
-    fn odd_notes_have_no_id() {
-        let id = note(b"GNU\0", 3, &[0xab, 1]);
-        assert_eq!(id_of(&id).as_deref(), Some("ab01"));
-        let behind = [note(b"GNU\0", 1, &[0; 15]), id.clone()].concat();
-        assert_eq!(id_of(&behind).as_deref(), Some("ab01"));
-        assert_eq!(id_of(&note(b"GNX\0", 3, &[1])), None);
-        assert_eq!(id_of(&note(b"GNU\0", 3, &[])), None);
-        for end in 0..14 {
-            assert_eq!(id_of(&id[..end]), None);
-        }
-        assert_eq!(id_of(&[0xff; 16]), None);
-    }
-
-    #[test]
-    fn damaged_programs_do_no_harm() {
-        let this = head(&std::env::current_exe().unwrap()).unwrap();
-        for length in 0..1024 {
-            build_id(&this[..length]);
-        }
-        for at in 0..1024 {
-            for byte in [0, 1, 4, 0x7f, 0xff] {
-                let mut copy = this.clone();
-                copy[at] = byte;
-                build_id(&copy);
-            }
-        }
     }
 }

@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn only_programs_of_this_build_are_ours() {
-        let head = fs::read(std::env::current_exe().unwrap()).unwrap();
-        let id = ours::build_id(&head[..8192]).unwrap();
+        let this = fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        let id = libnvc::library_file::build_id(this).unwrap();
         let record = format!("{id} nvidia-ctk\n{id} nvidia-cdi-hook\n");
         let (plain, real) = (Some("nvidia-cdi-hook"), Some("nvidia-cdi-hook.real"));
         for (files, expected) in [

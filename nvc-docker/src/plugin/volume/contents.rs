@@ -11,7 +11,6 @@ use libnvc::Result;
 use libnvc::host::catalogue;
 use libnvc::library_file::LibraryFile;
 
-use super::sections::Sections;
 use crate::libraries::{self, Library, Width};
 
 /// Programs of libnvc's catalogue that configure the machine: the volume lacks them.
@@ -50,7 +49,7 @@ const NVIDIAS: [&str; 3] = [
 ];
 
 /// The minimum kernel of the newer of two libraries for thread-local storage.
-const NEWER_TLS: [u32; 2] = [3, 99];
+const NEWER_TLS: [u32; 3] = [2, 3, 99];
 
 /// Search path of a plugin that was started without one.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -119,7 +118,10 @@ fn in_search_path(name: &str) -> Option<PathBuf> {
 }
 
 fn add_library(layout: &mut Layout, width: Width, file: &Path) {
-    let Some((soname, is_nvidias)) = names(file) else {
+    let Some(facts) = File::open(file)
+        .ok()
+        .and_then(|file| LibraryFile::read(file, &NVIDIAS))
+    else {
         // Not a library: nothing could load it.
         return;
     };
@@ -129,11 +131,9 @@ fn add_library(layout: &mut Layout, width: Width, file: &Path) {
     let known = catalogue::library_of(name);
     // It has one variant per thread-local storage model.
     let is_wanted = if known.is_some_and(|known| known.name == "libnvidia-tls.so") {
-        Sections::read(file)
-            .and_then(|sections| sections.kernel())
-            .is_none_or(|version| version == NEWER_TLS)
+        facts.kernel.is_none_or(|version| version == NEWER_TLS)
     } else {
-        is_nvidias || !catalogue::is_legacy_gl(name)
+        facts.needs || !catalogue::is_legacy_gl(name)
     };
     let (true, Some(name)) = (is_wanted, name.to_str()) else {
         return;
@@ -145,26 +145,13 @@ fn add_library(layout: &mut Layout, width: Width, file: &Path) {
     if !layout.add_file(directory, file) {
         return;
     }
-    let Some(soname) = soname else {
+    let Some(soname) = facts.soname.and_then(|soname| soname.into_string().ok()) else {
         return;
     };
     layout.add_link(directory, &soname, name);
     let links = known.map_or(&[][..], |known| known.links);
     for (link, _) in links {
         layout.add_link(directory, link, name);
-    }
-}
-
-/// Returns a library's SONAME, and whether it needs one of NVIDIA's; None if it is not a library.
-fn names(file: &Path) -> Option<(Option<String>, bool)> {
-    let facts = LibraryFile::read(File::open(file).ok()?, &NVIDIAS)?;
-    match facts.soname {
-        // If the segments' string table is invalid, the sections' may be valid.
-        Some(soname) if soname.is_empty() => Sections::read(file)?.names(&NVIDIAS),
-        soname => Some((
-            soname.and_then(|soname| soname.into_string().ok()),
-            facts.needs,
-        )),
     }
 }
 
