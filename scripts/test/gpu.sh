@@ -56,6 +56,8 @@ libraries_of() { # PROGRAM DIRECTORY
 
 for program in $programs; do
   strip -o "$folder/bin/$program" "$target/$profile/$program"
+  # For machines without their C library, see gpu/libc.sh; static programs have none.
+  ! ldd "$folder/bin/$program" >/dev/null 2>&1 || libraries_of "$folder/bin/$program" "$folder/root/lib"
 done
 # Our programs recognise each other by it.
 scripts/build/ids.sh "$folder/bin" > "$folder/share/nvidia-container-toolkit/build-ids"

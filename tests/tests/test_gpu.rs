@@ -22,7 +22,7 @@ use nvc_tests::capi::repository;
 
 fn main() -> ExitCode {
     let all = [Root, Program("runc"), Program("busybox"), Program("strip")];
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 9] = [
         ("a_machine_with_gpus_passes", a_machine_with_gpus_passes),
         (
             "a_machine_file_makes_the_same_machine",
@@ -39,6 +39,11 @@ fn main() -> ExitCode {
             "another_architecture_is_named",
             another_architecture_is_named,
         ),
+        (
+            "without_glibc_the_packed_one_serves",
+            without_glibc_the_packed_one_serves,
+        ),
+        ("an_older_glibc_is_replaced", an_older_glibc_is_replaced),
     ];
     harness::main(
         tests
@@ -124,7 +129,7 @@ impl Bare {
         self.0.join(path)
     }
 
-    /// Runs README's command in the machine; `before` are shell commands that come first.
+    /// Runs README's command in the machine; `before` are shell commands that come first, and may set `shell` and `as`.
     fn run(&self, before: &str) -> Ran {
         let enter = "\
             cd \"$1\" && mount --bind . . && cd \"$1\" && cp -a proc/. saved/ || exit 90
@@ -135,7 +140,7 @@ impl Bare {
         let inside = format!(
             "busybox umount -l /old; cd /root; {before}\n\
              tar xzf nvc-test-gpu.tar.gz && exec busybox env -i PATH=/fake:/bin:/usr/bin HOME=/root \
-             $as dash nvc-test-gpu/run.sh --simulated"
+             $as ${{shell:-dash}} nvc-test-gpu/run.sh --simulated"
         );
         let output = Command::new("unshare")
             .args([
@@ -316,4 +321,66 @@ fn another_architecture_is_named() {
     let ran = bare.run("");
     assert_eq!(ran.code, Some(3), "{}", ran.said);
     ran.says("NOT TESTED: everything. This machine is riscv64");
+}
+
+/// Asserts that everything was tested, but with the packed C library, and that the first lines give the reason.
+#[track_caller]
+fn served_by_packed_libc(ran: &Ran, reason: &str) {
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    let first = format!("\nOTHER C LIBRARY: {reason}");
+    let lines: Vec<_> = ran.said.lines().take(8).collect();
+    assert!(lines.join("\n").contains(&first), "{}", ran.said);
+    ran.says("NOT TESTED: our programs with the C library of this machine");
+    for text in [
+        "pass: nvidia-container-runtime --version",
+        "pass: minor number and UUID of 0000:af:00.0",
+        "pass: each of its ",
+        "pass: by hand, 0: 1 GPUs computed",
+    ] {
+        ran.says(text);
+    }
+    for way in [
+        "runtime in mode auto, 0",
+        "runtime in mode legacy, 0",
+        "mode cdi, nvidia.com/gpu=0",
+        "hook under runc, 0",
+    ] {
+        let lines = ran.said.lines().filter(|line| line.contains(way));
+        let passed = lines.filter(|line| line.starts_with("  pass: "));
+        assert_eq!(passed.count(), 2, "{way}: {}", ran.said);
+    }
+}
+
+/// As with musl, or without any C library: only busybox runs.
+fn without_glibc_the_packed_one_serves() {
+    let ran = Bare::new(Profile::default()).run(&format!(
+        "shell='/bin/busybox sh'; rm /lib64/ld-linux-* /bin/uname; \
+         rm -f /lib/{TRIPLET}/libc.so.6 /usr/lib/{TRIPLET}/libc.so.6 /usr/lib/{TRIPLET}/libgcc_s.so.1"
+    ));
+    served_by_packed_libc(&ran, "this machine has no glibc, whose loader is /lib");
+    ran.says("pass: CUDA version, and nvidia-smi");
+    ran.says("nodes of MIG instances that open for 1:0: 2");
+}
+
+/// A C library without the version of symbols that all programs of today need.
+fn an_older_glibc_is_replaced() {
+    let bare = Bare::new(Profile::default());
+    let mut library = fs::read(bare.path(&format!("lib/{TRIPLET}/libc.so.6"))).unwrap();
+    let (version, other) = (b"GLIBC_2.34\0", b"GLIBC_0.34\0");
+    let found: Vec<usize> = library
+        .windows(version.len())
+        .enumerate()
+        .filter_map(|(place, bytes)| (bytes == version).then_some(place))
+        .collect();
+    assert!(!found.is_empty(), "this glibc is older itself");
+    for place in found {
+        library[place..place + other.len()].copy_from_slice(other);
+    }
+    for directory in ["lib", "usr/lib"] {
+        let path = bare.path(&format!("{directory}/{TRIPLET}/libc.so.6"));
+        fs::write(path, &library).unwrap();
+    }
+    let ran = bare.run("shell='/bin/busybox sh'");
+    let reason = "the programs were packed for a newer glibc than this machine's, with GLIBC_2.34";
+    served_by_packed_libc(&ran, reason);
 }

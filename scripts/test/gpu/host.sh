@@ -11,9 +11,7 @@ gpus='' version='' smi=''
 check=$work/check
 cat > "$check" <<END_OF_FILE
 #!$work/bin/busybox sh
-exec $work/root/lib/${loader##*/} --library-path \
-  $work/root/lib:${LD_LIBRARY_PATH:-/none}:/usr/local/nvidia/lib64:/usr/lib64:/usr/lib/$triplet:/usr/lib64/nvidia:/usr/lib/wsl/lib \
-  $work/root/bin/check "\$@"
+exec $work/root/lib/${loader##*/} --library-path '$library_path' $work/root/bin/check "\$@"
 END_OF_FILE
 chmod 755 "$check"
 
@@ -241,8 +239,11 @@ ldconfig_option() { [ ! "$own_ldconfig" ] || echo "--ldconfig-path=$own_ldconfig
 mig_gpus() {
   if [ -s "$work/smi" ]; then
     awk -F '|' '$6 ~ /Enabled/ { printf "%s ", $1 }' "$work/smi"
+  elif [ -s "$work/seen.smi-L" ]; then
+    awk '/^GPU / { gpu = $2; sub(/:/, "", gpu) } /^ +MIG / && !seen[gpu]++ { printf "%s ", gpu }' "$work/seen.smi-L"
   else
-    awk '/^GPU / { gpu = $2; sub(/:/, "", gpu) } /^ +MIG / && !seen[gpu]++ { printf "%s ", gpu }' "$work/seen.smi-L" 2>/dev/null
+    # Only the specification says it: as GPU:INSTANCE.
+    sed -n 's/^\([0-9]*\):[0-9]* .*/\1/p' "$work/device-nodes" 2>/dev/null | sort -u | tr '\n' ' '
   fi
 }
 

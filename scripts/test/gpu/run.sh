@@ -38,7 +38,8 @@ if [ $stage = first ]; then
   done
   exec 3> "${report:-/dev/null}"
   tell() { printf '%s\n' "$*"; printf '%s\n' "$*" >&3; }
-  machine=$(uname -m)
+  # A root with busybox alone may have it under that name only.
+  machine=$(uname -m 2>/dev/null || bin/busybox uname -m 2>/dev/null || echo "of an unknown architecture")
   tell "nvc-test-gpu: revision $revision ($profile build), packed for $arch"
   if [ "$machine" != "$arch" ]; then
     tell "NOT TESTED: everything. This machine is $machine, and the folder was packed on $arch: its programs cannot run."
@@ -128,12 +129,14 @@ export PATH work busybox machine_path simulated
 cd "$work" || exit 1
 
 . ./result.sh
+. ./libc.sh
 . ./host.sh
 . ./containers.sh
 . ./layout.sh
 . ./machine.sh
 
 look_at_machine
+look_at_libc
 time_cold
 if [ "$gpus" ]; then
   compare_info
