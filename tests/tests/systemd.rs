@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode};
 
 use nvc_testkit::cgroup::{Attach, DeviceCgroup};
 use nvc_testkit::cli::{Outcome, Run};
@@ -17,6 +18,8 @@ use nvc_tests::{State, command_line, debian, failing_ldconfig, host_ldconfig};
 const SCOPE: &str = "docker-1.scope";
 /// The chosen devices, and the others that the tests try.
 const CHOSEN: [&str; 2] = ["195:255", "195:0"];
+/// Behind `auto`: there is a list all the same, which closes the other devices.
+const WITH_LIST: &str = " with a list";
 const TRIED: [&str; 5] = ["1:3", "195:255", "195:0", "195:1", "1:5"];
 
 fn main() -> ExitCode {
@@ -25,7 +28,10 @@ fn main() -> ExitCode {
         v2_a_scope_above,
         v2_a_scope_above_that_systemd_does_not_extend,
         v2_a_slice_above,
+        v2_another_process_in_the_scope,
+        v2_another_process_above,
         v2_a_unit_that_restricts_nothing,
+        v2_a_unit_with_a_list_but_no_policy,
         v2_a_container_that_has_its_devices,
         v2_a_failure_restores_the_list,
         v2_no_answer,
@@ -79,12 +85,15 @@ impl Stage {
         let unit = Unit {
             name: SCOPE.into(),
             control_group: control_group(&container),
-            policy: policy.into(),
-            allowed: vec![("/dev/char/1:3".into(), "rw".into())],
+            policy: policy.trim_end_matches(WITH_LIST).into(),
+            allowed: match policy {
+                "auto" => Vec::new(),
+                _ => entries(&["1:3"]),
+            },
         };
         let run = Scratch::new().unwrap();
         systemd::run_directory(run.path()).unwrap();
-        let change = (policy != "auto").then_some(change);
+        let change = (!policy.starts_with("auto")).then_some(change);
         let systemd = Systemd::start(&run.join(socket), unit, manner, change).unwrap();
         Self {
             container,
@@ -93,6 +102,13 @@ impl Stage {
             systemd,
             run,
         }
+    }
+
+    /// Starts a process that is not the container's.
+    fn another(&self, group: &Path) -> Another {
+        let process = Command::new("sleep").arg("1000").spawn().unwrap();
+        std::fs::write(group.join("cgroup.procs"), process.id().to_string()).unwrap();
+        Another(process)
     }
 
     /// Returns `configure` on a machine with this systemd.
@@ -144,6 +160,16 @@ impl Stage {
 
     fn list(&self) -> Vec<Entry> {
         self.systemd.unit().allowed
+    }
+}
+
+/// A process that ends with the test.
+struct Another(Child);
+
+impl Drop for Another {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -232,14 +258,72 @@ fn v2_a_slice_above() {
     assert_eq!(stage.list(), entries(&["1:3"]));
 }
 
+/// A service whose own process is beside the container's: systemd would give it the devices for as long as it runs.
+fn v2_another_process_in_the_scope() {
+    let stage = Stage::new(v2(), false, "strict", Manner::Honest);
+    let another = stage.another(stage.container.cgroup().unwrap().directory());
+    let outcome = stage.succeeds();
+    let text = format!(
+        "systemd's unit docker-1.scope is left alone, because process {} of it is not the container's; the container \
+         may lose its devices",
+        another.0.id()
+    );
+    assert!(outcome.stderr.contains(&text), "{outcome:#?}");
+    assert_eq!(stage.changes(), [""; 0]);
+    assert_eq!(stage.allowed(), ["1:3", "195:255", "195:0"]);
+    // The next hook of the same container.
+    drop(another);
+    stage.container.cgroup().unwrap().change()(&entries(&["1:3"]));
+    let outcome = stage.succeeds();
+    assert!(!outcome.stderr.contains("systemd"), "{outcome:#?}");
+    assert_eq!(stage.changes(), [ADDED]);
+}
+
+/// A worker that starts a container below itself, and its other jobs.
+fn v2_another_process_above() {
+    let stage = Stage::new(v2(), true, "strict", Manner::Honest);
+    let scope = stage.scope.as_ref().unwrap();
+    let job = scope.named_child("job").unwrap();
+    let below = job.named_child("step").unwrap();
+    for group in [scope.directory(), job.directory(), below.directory()] {
+        let before = State::of(&stage.container);
+        let _another = stage.another(group);
+        let outcome = stage.run(&[]).outcome().unwrap();
+        assert_eq!(outcome.status, Some(1), "{outcome:#?}");
+        for text in [
+            "docker-1.scope is left alone",
+            "docker-1.scope denies 195:255, 195:0\n",
+            "systemctl set-property --runtime docker-1.scope DeviceAllow='/dev/char/195:255 rw' ",
+        ] {
+            assert!(outcome.stderr.contains(text), "{text}: {outcome:#?}");
+        }
+        before.assert_unchanged(&stage.container);
+        assert_eq!(stage.changes(), [""; 0]);
+        assert_eq!(stage.allowed(), ["1:3"]);
+    }
+    // Empty groups are nobody's.
+    stage.succeeds();
+    assert_eq!(stage.changes(), [ADDED]);
+}
+
 /// A privileged container, or one made by hand in a login session: an entry would deny all other devices.
 fn v2_a_unit_that_restricts_nothing() {
     let stage = Stage::new(v2(), false, "auto", Manner::Honest);
     let outcome = stage.succeeds();
     assert!(!outcome.stderr.contains("systemd"), "{outcome:#?}");
     assert_eq!(stage.changes(), [""; 0]);
-    assert_eq!(stage.list(), entries(&["1:3"]));
+    assert_eq!(stage.list(), entries(&[]));
     assert_eq!(stage.allowed(), ["1:3", "195:255", "195:0"]);
+}
+
+fn v2_a_unit_with_a_list_but_no_policy() {
+    let policy = format!("auto{WITH_LIST}");
+    let stage = Stage::new(v2(), false, &policy, Manner::Honest);
+    let outcome = stage.succeeds();
+    let text = "systemd's unit docker-1.scope has DevicePolicy=auto and is left alone; ";
+    assert!(outcome.stderr.contains(text), "{outcome:#?}");
+    assert_eq!(stage.changes(), [""; 0]);
+    assert_eq!(stage.list(), entries(&["1:3"]));
 }
 
 /// The runtime has given the devices, and systemd knows them by it.

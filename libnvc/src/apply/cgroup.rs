@@ -11,13 +11,14 @@ use std::path::Path;
 use log::{debug, info};
 
 mod message;
+mod occupants;
 pub(crate) mod program;
 pub(in crate::apply) mod rootless;
 pub(crate) mod systemd;
 pub(crate) mod v1;
 pub(crate) mod v2;
 
-use crate::container::{CgroupVersion, DeviceCgroup};
+use crate::container::{CgroupVersion, ContainerProcess, DeviceCgroup};
 use crate::error::Result;
 use crate::host::DeviceNumber;
 
@@ -110,10 +111,12 @@ pub fn allow(
     Ok(rules)
 }
 
-/// Finds systemd's unit that restricts a cgroup's devices, if a device may be denied. Call this in the host's namespaces.
+/// Finds systemd's unit that restricts the devices of a container, and of nothing else, if a device may be denied. Call
+/// this in the host's namespaces.
 pub(in crate::apply) fn unit(
     directory: BorrowedFd<'_>,
     cgroup: &DeviceCgroup,
+    process: &ContainerProcess,
     devices: &[WantedDevice],
 ) -> Option<Unit> {
     let sockets = Sockets::default();
@@ -124,7 +127,8 @@ pub(in crate::apply) fn unit(
             &numbers(devices),
             &cgroup.directory,
         );
-    is_needed.then(|| sockets.find(&cgroup.group))?
+    let others = |place| occupants::others(directory, place, process);
+    is_needed.then(|| sockets.find(&cgroup.group, others))?
 }
 
 /// Returns true if a rule of a cgroup, or of one above it, may deny a device; false if that cannot be read.

@@ -259,8 +259,9 @@ impl<'a> Preparation<'a, '_> {
         let directory = self.container.open_device_cgroup(cgroup)?;
         let wanted: Vec<_> = devices.iter().map(|(_, device)| *device).collect();
         // A caller that works inside the container may see the container's own /run.
-        let is_host = !self.container.process.is_standalone();
-        let unit = is_host.then(|| cgroup::unit(directory.as_fd(), cgroup, &wanted));
+        let process = &self.container.process;
+        let is_host = !process.is_standalone();
+        let unit = is_host.then(|| cgroup::unit(directory.as_fd(), cgroup, process, &wanted));
         Ok(Some(RulesToAdd {
             directory,
             version: cgroup.version,

@@ -2,18 +2,20 @@
 //!
 //! systemd attaches a filter to a unit with a closed list of devices, and replaces it whenever units are reloaded or the
 //! unit is changed: devices that systemd does not know are lost then. A unit without such a list is left alone, because one
-//! entry would deny every other device to its processes. No file is written and no program executed; what is told
-//! lasts as long as the unit.
+//! entry would deny every other device to its processes; a unit that has other processes, because these would get the
+//! devices too. No file is written and no program executed; what is told lasts as long as the unit.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use log::{debug, info, warn};
+use nix::errno::Errno;
 
 mod bus;
 pub(crate) mod wire;
 
 use super::message::list;
+use super::occupants::{Others, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DeviceNumber;
 use bus::{Connection, Method};
@@ -29,8 +31,7 @@ const PRIVATE: &str = "/run/systemd/private";
 const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 
 /// What happens if systemd is not told.
-const LOSS: &str =
-    "the container may lose them when units are reloaded or changed, as by systemctl daemon-reload";
+const LOSS: &str = "the container may lose its devices when units are reloaded or changed, as by systemctl daemon-reload";
 
 /// Names of errors that say that systemd has no such unit.
 const UNKNOWN: [&str; 5] = [
@@ -69,8 +70,11 @@ pub(in crate::apply) struct ExtendedUnit {
 
 /// systemd's answer about the unit of a cgroup.
 enum Answer {
-    Restricts(Unit),
-    /// There is nothing to tell, for this reason.
+    /// It has this closed list of devices.
+    Restricts(Vec<Entry>),
+    /// Its list would be closed by an entry, or is, without a policy that says so.
+    Auto(Vec<Entry>),
+    /// There is no such unit, for this reason.
     Nothing(&'static str),
 }
 
@@ -92,30 +96,47 @@ impl Sockets {
         candidates(group).next().is_some() && self.booted.symlink_metadata().is_ok()
     }
 
-    /// Finds the unit of a cgroup, or of its parent, if it has a closed list of devices.
+    /// Finds the unit of a cgroup, or of its parent, if it has a closed list of devices and no `others` than the container.
     ///
-    /// Call this in the caller's namespaces: the container's /run is the image's. If systemd cannot be asked, there is
-    /// a warning.
-    pub(in crate::apply) fn find(&self, group: &Path) -> Option<Unit> {
-        for (name, control_group) in candidates(group) {
-            match self.ask(&name, control_group) {
-                Ok(Answer::Restricts(unit)) => return Some(unit),
-                Ok(Answer::Nothing(reason)) => debug!("systemd's unit {name}: {reason}"),
-                Err(error) => {
-                    warn!(
-                        "systemd cannot be asked about unit {name}: {}; {LOSS}",
-                        error.message()
-                    );
+    /// Call this in the caller's namespaces: the container's /run is the image's. If systemd cannot be asked, or must not be
+    /// told, there is a warning.
+    pub(in crate::apply) fn find(
+        &self,
+        group: &Path,
+        others: impl Fn(Place) -> std::result::Result<Others, Errno>,
+    ) -> Option<Unit> {
+        let mut candidates = candidates(group).peekable();
+        let (_, name, _) = candidates.peek()?;
+        let mut connection = self
+            .connect()
+            .inspect_err(|error| cannot_ask(name, error))
+            .ok()?;
+        for (place, name, control_group) in candidates {
+            let answer = ask(&mut connection, &name, control_group);
+            match answer.inspect_err(|error| cannot_ask(&name, error)).ok()? {
+                Answer::Nothing(reason) => debug!("systemd's unit {name}: {reason}"),
+                Answer::Auto(entries) if entries.is_empty() => {
+                    debug!("systemd's unit {name} does not restrict devices");
                     return None;
+                }
+                Answer::Auto(_) => {
+                    warn!("systemd's unit {name} has DevicePolicy=auto and is left alone; {LOSS}");
+                    return None;
+                }
+                Answer::Restricts(entries) => {
+                    if let Some(reason) = reason_not_to_tell(others(place)) {
+                        warn!("systemd's unit {name} is left alone, because {reason}; {LOSS}");
+                        return None;
+                    }
+                    return Some(Unit {
+                        connection,
+                        name,
+                        entries,
+                    });
                 }
             }
         }
         None
-    }
-
-    fn ask(&self, name: &str, control_group: &Path) -> Result<Answer> {
-        let connection = self.connect()?;
-        ask(connection, name, control_group)
     }
 
     /// Connects to the private socket, which needs no bus; where that fails, to the bus.
@@ -134,8 +155,25 @@ impl Sockets {
     }
 }
 
+/// Returns None if a unit has no process that is not the container's.
+fn reason_not_to_tell(others: std::result::Result<Others, Errno>) -> Option<String> {
+    Some(match others {
+        Ok(Others::Nothing) => return None,
+        Ok(Others::Process(pid)) => format!("process {pid} of it is not the container's"),
+        Ok(Others::TooMany) => "it has too many processes or cgroups to look at".to_owned(),
+        Err(errno) => format!("its processes cannot be read: {}", errno.desc()),
+    })
+}
+
+fn cannot_ask(name: &str, error: &Error) {
+    warn!(
+        "systemd cannot be asked about unit {name}: {}; {LOSS}",
+        error.message()
+    );
+}
+
 /// Asks for a unit's cgroup and devices.
-fn ask(mut connection: Connection, name: &str, control_group: &Path) -> Result<Answer> {
+fn ask(connection: &mut Connection, name: &str, control_group: &Path) -> Result<Answer> {
     let path = wire::unit_path(name);
     let interface = if name.ends_with(".scope") {
         "org.freedesktop.systemd1.Scope"
@@ -163,14 +201,10 @@ fn ask(mut connection: Connection, name: &str, control_group: &Path) -> Result<A
     if Path::new(&group) != control_group {
         return Ok(Answer::Nothing("it has another cgroup"));
     }
-    if policy != "closed" && policy != "strict" {
-        return Ok(Answer::Nothing("it does not restrict devices"));
-    }
-    Ok(Answer::Restricts(Unit {
-        connection,
-        name: name.to_owned(),
-        entries,
-    }))
+    Ok(match policy.as_str() {
+        "closed" | "strict" => Answer::Restricts(entries),
+        _ => Answer::Auto(entries),
+    })
 }
 
 fn known(outcome: std::result::Result<Value, String>) -> Result<Value> {
@@ -241,14 +275,15 @@ fn tell(connection: &mut Connection, unit: &str, lists: &[&[Entry]]) -> Result<R
 /// Returns names of units that a cgroup and its parent can belong to, with these cgroups.
 ///
 /// Scopes and services only: a slice's processes are in other units. systemd prefixes names that could be the kernel's.
-fn candidates(group: &Path) -> impl Iterator<Item = (String, &Path)> {
-    group.ancestors().take(2).filter_map(|group| {
+fn candidates(group: &Path) -> impl Iterator<Item = (Place, String, &Path)> {
+    let places = [Place::Own, Place::Parent].into_iter();
+    places.zip(group.ancestors()).filter_map(|(place, group)| {
         let name = group.file_name()?.to_str()?;
         let name = name.strip_prefix('_').unwrap_or(name);
         let is_unit = [".scope", ".service"]
             .iter()
             .any(|kind| name.ends_with(kind));
-        is_unit.then(|| (name.to_owned(), group))
+        is_unit.then(|| (place, name.to_owned(), group))
     })
 }
 

@@ -448,7 +448,7 @@ fn check_ancestors(
         let (its, above): (Vec<_>, Vec<_>) = doubts
             .into_iter()
             .partition(|doubt: &Doubt| programs.contains(&doubt.id));
-        report(&its, &format!("of cgroup {}", name.display()))?;
+        report(&its, &format!("of cgroup {}", name.display()), unit(name))?;
         doubts = above;
         directory = Some(parent);
     }
@@ -458,11 +458,21 @@ fn check_ancestors(
         return Ok(());
     }
     let place = format!("above cgroup {}", name.display());
-    report(&doubts, &place)
+    report(&doubts, &place, None)
 }
 
-/// Refuses or warns, as [`check_ancestors`]; `place` says where the filters are.
-fn report(doubts: &[Doubt], place: &str) -> Result<()> {
+/// Returns the name of systemd's unit that may have made a cgroup.
+fn unit(cgroup: &Path) -> Option<&str> {
+    let name = cgroup.file_name()?.to_str()?;
+    let kinds = [".slice", ".scope", ".service"];
+    kinds
+        .iter()
+        .any(|kind| name.ends_with(kind))
+        .then_some(name)
+}
+
+/// Refuses or warns, as [`check_ancestors`]; `place` says where the filters are, and `unit` whose they may be.
+fn report(doubts: &[Doubt], place: &str, unit: Option<&str>) -> Result<()> {
     let Some(Doubt { denied, .. }) = doubts.iter().find(|doubt| !doubt.denied.is_empty()) else {
         for Doubt { doubtful, .. } in doubts {
             warn!(
@@ -479,7 +489,8 @@ fn report(doubts: &[Doubt], place: &str) -> Result<()> {
         .collect();
     let hint = format!(
         "it also applies to other processes and is left unchanged; if it is a unit of systemd, allow the devices by: \
-         systemctl set-property --runtime UNIT {}",
+         systemctl set-property --runtime {} {}",
+        unit.unwrap_or("UNIT"),
         entries.join(" ")
     );
     Err(Error::new(ErrorKind::System, text).hint(hint))

@@ -51,7 +51,7 @@ impl Machine {
     }
 
     fn find(&self, group: &str) -> Option<Unit> {
-        self.sockets.find(Path::new(group))
+        self.sockets.find(Path::new(group), |_| Ok(Others::Nothing))
     }
 }
 
@@ -213,7 +213,8 @@ fn hostile_answers_end_in_time() {
         let (machine, _systemd) = Machine::private(unit("closed"), manner.clone());
         let time = Duration::from_millis(300);
         let connection = Connection::private(&machine.sockets.private, time);
-        let answer = connection.and_then(|bus| ask(bus, "docker-1.scope", Path::new(GROUP)));
+        let answer =
+            connection.and_then(|mut bus| ask(&mut bus, "docker-1.scope", Path::new(GROUP)));
         assert!(answer.is_err(), "{manner:?}");
     }
 }
