@@ -51,7 +51,7 @@ sed "s,github.com/container-orchestrated-devices,tags.cncf.io," "$check" > srv/g
 chroot . apt-get -qq -o Acquire::Check-Valid-Until=false update
 DEBIAN_FRONTEND=noninteractive chroot . apt-get -qq install -y --no-install-recommends golang-go \
   golang-tags.cncf-container-device-interface-dev
-chroot . env GO111MODULE=off CGO_ENABLED=0 GOPATH=/srv/go:/usr/share/gocode GOCACHE=/tmp/go HOME=/root go build -o /srv/cdi-check check
+chroot . env GO111MODULE=off CGO_ENABLED=0 GOPATH=/srv/go:/usr/share/gocode GOCACHE=/tmp/go TMPDIR=/tmp HOME=/root go build -o /srv/cdi-check check
 '
 reference() { # SUITE: makes $cache/SUITE.cdi-check
   base "$1"
@@ -98,10 +98,18 @@ if [ "${NVC_PACKAGES:-}" ]; then
   cp "${CARGO_TARGET_DIR:-target}"/packages/*.deb "$work/packages/"
   programs=
 fi
-for program in $programs nvc-simruntime nvc-cri nvc-hook-matrix; do
+for program in $programs; do
+  install -m 755 "$bin/$program" "$work/programs/"
+done
+# As the packages do: our programs recognise each other by it.
+mkdir "$work/share"
+[ -z "$programs" ] || scripts/build/ids.sh "$work/programs" > "$work/share/build-ids"
+for program in nvc-simruntime nvc-cri nvc-hook-matrix; do
   install -m 755 "$bin/$program" "$work/programs/"
 done
 cc -shared -fPIC -o "$work/evil.so" tests/c/evil.c
+echo 'int fresh(void) { return 1; }' | cc -shared -fPIC -Wl,-soname,libfresh.so.1 -o "$work/libfresh.so" -x c -
+cc -shared -fPIC -o "$work/memlock.so" scripts/test/engines/memlock.c
 "$bin/nvc-simdriver" build "$work/driver" > /dev/null
 "$bin/nvc-simdriver" rootfs "$work/image" debian
 cp -a "$here/engines" pkg "$work/"
@@ -118,7 +126,12 @@ cd "$work/root"
 cp -a "$work/driver/usr/." usr/
 cp -a "$work/driver/etc/nvidia-sim" etc/
 cp -a "$work/programs/." usr/bin/
-cp -a "$work/image" "$work/engines" "$work/pkg" "$work/packages" "$work/evil.so" srv/
+mkdir -p usr/share/nvidia-container-toolkit
+cp -a "$work/share/." usr/share/nvidia-container-toolkit/
+cp -a "$work/image" "$work/engines" "$work/pkg" "$work/packages" "$work"/*.so srv/
+# The suite without what is added below.
+mkdir srv/base
+mount --bind "$lower" srv/base
 mkdir -p usr/lib/nvc-sim srv/sim
 cp -a "$work/driver/proc" srv/sim/
 # A kernel with the modules shows /proc/driver/nvidia in every procfs; here these runtimes do.
@@ -127,6 +140,15 @@ for runtime in usr/sbin/runc usr/bin/crun; do
   cp usr/bin/nvc-simruntime "$runtime"
 done
 mount -t proc proc proc
+# As root, crun 1.8 wants an unlimited RLIMIT_MEMLOCK for programs, against which this kernel does not count them.
+case $(chroot . /usr/lib/nvc-sim/crun --version) in "crun version 1.8"*)
+  if ! (ulimit -l unlimited) 2> /dev/null; then
+    mv usr/lib/nvc-sim/crun usr/lib/nvc-sim/crun.real
+    printf "#!/bin/sh\nLD_PRELOAD=/srv/memlock.so exec /usr/lib/nvc-sim/crun.real \"\$@\"\n" > usr/lib/nvc-sim/crun
+    chmod 755 usr/lib/nvc-sim/crun
+  fi
+  ;;
+esac
 mount -t tmpfs -o mode=555 tmpfs proc/driver
 mkdir proc/driver/nvidia
 mount --bind srv/sim/proc/driver proc/driver

@@ -3,7 +3,6 @@
 
 . /srv/engines/ways/podman.sh
 . /srv/engines/ways/user.sh
-unset -f cannot
 has_mknod=
 podman() { as_user podman "--runtime=${runtime:-$rootless}" --hooks-dir=/etc/nvidia-hooks "$@"; }
 rootless=${engine#podman-rootless-}

@@ -15,14 +15,6 @@ up() {
   esac
   generate && tar -C /srv/image -cf /tmp/image.tar . && podman import /tmp/image.tar image
 }
-cannot() { # prints why this machine cannot run the engine
-  case $engine,$(crun --version | head -1) in
-    podman-crun,*" 1.8"*) ;;
-    *) return 1 ;;
-  esac
-  # Root's crun 1.8 raises this limit, newer ones do so only if the kernel counts programs by it.
-  ! (ulimit -l unlimited) 2> /dev/null && echo "crun 1.8 needs CAP_SYS_RESOURCE or an unlimited RLIMIT_MEMLOCK"
-}
 start() { # WAY GPU
   local way
   rm -f /etc/nvidia-hooks/*
