@@ -299,7 +299,12 @@ fn find_by_start<'a>(
     let gone: Vec<_> = lost.iter().filter(is_meant).collect();
     match (&found[..], &gone[..]) {
         ([], []) => Ok(None),
-        ([(_, device)], []) => Ok(Some(*device)),
+        ([(uuid, device)], []) => {
+            if let Some(doubt) = doubt(item, uuid, device.1.is_some(), lost) {
+                log::warn!("{doubt}");
+            }
+            Ok(Some(*device))
+        }
         ([], [gpu]) => Err(lost_error(item, gpu)),
         _ => {
             let gone = gone.iter().filter_map(|gpu| gpu.uuid.as_deref());
@@ -307,6 +312,15 @@ fn find_by_start<'a>(
             Err(ambiguous(item, &uuids))
         }
     }
+}
+
+/// Says that the start of a UUID is the start of one only as long as a lost GPU does not tell its own, or those of its MIG
+/// devices.
+fn doubt(item: &str, uuid: &str, is_mig: bool, lost: &[FailedGpu]) -> Option<String> {
+    let gpu = lost.iter().find(|gpu| is_mig || gpu.uuid.is_none())?;
+    Some(format!(
+        "{item} is taken for {uuid}, although the UUIDs of {gpu}, which is not usable, are unknown: write the whole UUID"
+    ))
 }
 
 fn ambiguous(item: &str, uuids: &[&str]) -> Error {

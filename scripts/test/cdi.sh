@@ -224,37 +224,44 @@ check "the repair names the file" says "--output=$work/edited/nvidia.yaml" "$ctk
 
 # ---- a machine that sleeps ------------------------------------------------------------------------------------------------
 
-# NVML leaves a trace here, and systemctl, too.
+# Each process's files, and what systemctl is asked. It starts what the refresh service would.
 mkdir "$work/timer" "$work/timer/specs"
-cp "$ctk" "$work/timer/nvidia-ctk"
-printf '#!/bin/bash\n: > %s/nvml\nexec -a "nvc:[driver]" %s/nvc-query "$@"\n' "$work/timer" "$bin" > "$work/timer/nvc-query"
-printf '#!/bin/sh\necho "$*" >> %s/refreshes\n' "$work/timer" > "$work/timer/systemctl"
-chmod 755 "$work/timer/nvc-query" "$work/timer/systemctl"
+refreshed() { sed -n 's/^ExecStart=//p' "$repository/pkg/systemd/nvidia-cdi-refresh.service" | sed "s|/usr/bin/nvidia-ctk|$ctk|"; }
+cat > "$work/timer/systemctl" <<END
+#!/bin/sh
+echo "\$*" >> $work/timer/refreshes
+[ "\$*" = "--no-block start nvidia-cdi-refresh.service" ] && exec $(refreshed) --driver-root=$driver --nvidia-cdi-hook-path=$bin/nvidia-cdi-hook
+END
+chmod 755 "$work/timer/systemctl"
+strace=(strace --seccomp-bpf -f -qq -e "trace=open,openat,openat2,execve" -o "$work/timer/trace")
 tick() { # what the timer starts each minute
   command=$(sed -n 's/^ExecStart=//p' "$repository/pkg/systemd/nvidia-cdi-verify.service")
-  rm -f "$work/timer/nvml" "$work/timer/refreshes"
-  PATH=$work/timer:$PATH NVIDIA_CTK_CDI_SPEC_DIRS=$work/timer/specs \
-    eval "${command//\/usr\/bin\/nvidia-ctk/$work/timer/nvidia-ctk}"
+  rm -f "$work/timer/trace" "$work/timer/refreshes"
+  PATH=$work/timer:$PATH NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=$work/timer/specs/nvidia.yaml \
+    eval "${strace[*]} ${command//\/usr\/bin\/nvidia-ctk/$ctk}"
 }
-ran() { [ -n "$command" ]; }
-sleeps() { tick && ran && ! ls "$work/timer/nvml" "$work/timer/refreshes"; }
-wakes() { tick && ran && [ ! -e "$work/timer/nvml" ] && grep -q 'start nvidia-cdi-refresh.service' "$work/timer/refreshes"; }
+ran() { grep -q 'execve.*/nvidia-ctk.*"verify".*= 0' "$work/timer/trace"; }
+opens_nvml() { grep 'libnvidia-ml' "$work/timer/trace" | grep -v ENOENT; }
+sleeps() { tick && ran && ! opens_nvml && ! ls "$work/timer/refreshes"; }
+wakes() { tick && ran && opens_nvml; }
 again() { generate "--output=$work/timer/specs/nvidia.yaml"; }
-traced() { rm -f "$work/timer/nvml"; "$work/timer/nvidia-ctk" cdi verify "--spec-dir=$work/timer/specs" && [ -e "$work/timer/nvml" ]; }
+traced() { rm -f "$work/timer/trace"; "${strace[@]}" "$ctk" cdi verify "--spec-dir=$work/timer/specs" && opens_nvml; }
 capabilities=$driver/proc/driver/nvidia/capabilities
 again
-check "verify asks NVML" traced
+check "verify opens NVML" traced
 check "the timer does not, with MIG devices" sleeps
+sed 's/^# machine: .*/# machine: driver 1.2.3, MIG 0/' "$work/timer/specs/nvidia.yaml" > "$work/timer/specs/another.yaml"
+check "nor with another file, which the refresh does not write" sleeps
+rm "$work/timer/specs/another.yaml"
 mkdir "$work/timer/instances"
 instance=$(find "$capabilities" -name 'gi*' | head -1)
 [ -n "$instance" ] || { echo "no MIG device here"; exit 1; }
 mv "$instance" "$work/timer/instances/"
-check "a MIG device is gone: the timer starts the refresh" wakes
-again
+check "a MIG device is gone: the timer starts the refresh, which opens NVML" wakes
 check "afterwards it has nothing to do" sleeps
 mv "$work/timer/instances/${instance##*/}" "$instance"
 check "a MIG device is new: the timer starts the refresh" wakes
-again
+check "afterwards it has nothing to do" sleeps
 sed -i 's/^# machine: driver [^,]*/# machine: driver 1.2.3/' "$work/timer/specs/nvidia.yaml"
 check "another driver, with MIG devices: the timer starts the refresh" wakes
 cp -a "$capabilities" "$work/timer/capabilities"
@@ -267,7 +274,10 @@ sed -i '/^# machine:/d' "$work/timer/specs/nvidia.yaml"
 check "nor with a file of an earlier version" sleeps
 rm "$work/timer/specs/nvidia.yaml"
 check "nor without a specification" sleeps
-rm -r "$capabilities" && cp -a "$work/timer/capabilities" "$capabilities"
+rm -r "$capabilities"
+again
+check "nor if the driver has no MIG" sleeps
+cp -a "$work/timer/capabilities" "$capabilities"
 
 # ---- engines -----------------------------------------------------------------------------------------------------------
 

@@ -1,37 +1,140 @@
 """Broken machines for `nvidia-ctk doctor`, one case each: the fault, and the finding that a person would expect first.
 
-Started by doctor.sh on the machines of the conformance suite. A machine without a fault must have no finding.
+Started by doctor.sh on the machines of the conformance suite. A machine without a fault must have no finding. On the
+others each command that is printed as a repair is run as it is, and then its finding must be gone. Programs of others,
+such as systemctl, are replaced by models that do what matters here, and fail for any other command.
 """
+import dataclasses
 import os
 import subprocess
+import sys
 import tempfile
 
 from harness import *
 from pieces import *
 
 SAYS = {}
+HARNESS = sys.modules['harness']
 
 
-def machine(name, first, setup='', also=(), level='WRONG', more=0, specification=True, files=(), **world):
+def machine(name, first, setup='', also=(), level='WRONG', more=0, specification=True, files=(), options=(), ldconfig=True,
+            **world):
     """Defines a machine. `first` is a text of the first finding, None if all is right; `level` is the finding's, `also`
     are texts of further ones, and `more` counts those that nobody looks at. Unless `specification` is false, there is
-    one of the machine's GPUs."""
+    one of the machine's GPUs. `options` are those of nvidia-ctk."""
     SAYS[name] = {'first': first, 'level': level, 'also': list(also), 'more': more}
     only = os.environ.get('DOCTOR_ONLY')
     if only and only not in name:
         del SAYS[name]
         return
-    files = dict(files)
+    files = {**MODELS, **dict(files)}
     if specification:
         files['/var/run/cdi/gpu.json'] = spec('nvidia.com/gpu', 'of-this-test')
-    case('doctor-' + name, 'doctor', stdout='text', setup=setup, ldconfig=True, files=files, **world)
+    case('doctor-' + name, *options, 'doctor', stdout='text', setup=MODELS_SETUP + setup, ldconfig=ldconfig, files=files, **world)
 
+
+# ---- repairs -----------------------------------------------------------------------------------------------------------
+
+MODELS = {
+    '/usr/sbin/systemctl': r"""#!/bin/sh
+case "$*" in
+'restart docker') [ ! -e /alive ] || /usr/bin/dockerd < /dev/null > /dev/null 2>&1 & ;;
+'start docker' | 'reload docker') ;;
+'restart containerd' | 'restart crio') : > /restarted ;;
+'enable --now nvidia-persistenced' | 'enable --now nvidia-fabricmanager')
+  mkdir -p /run/$3; : > /run/$3/socket ;;
+*) echo "systemctl: $*" >&2; exit 5 ;;
+esac
+""",
+    '/usr/sbin/modprobe': r"""#!/bin/sh
+case "$*" in
+nvidia | '-a nvidia nvidia-uvm') [ -e /proc/driver/nvidia ] || cp -a /loadable/. /proc/driver/ ;;
+nvidia-uvm) ;;
+*) echo "modprobe: $*" >&2; exit 1 ;;
+esac
+[ ! -e /loadable-devices ] || cat /loadable-devices > /proc/devices
+""",
+    '/usr/sbin/setsebool': r"""#!/bin/sh
+[ "$1 $3" = "-P on" ] || exit 1
+mkdir -p /sys/fs/selinux/booleans; echo "1 1" > /sys/fs/selinux/booleans/$2
+""",
+}
+# A shell's usual commands; without NVIDIA's proc files, those that modprobe brings.
+MODELS_SETUP = """
+cp $BUSYBOX usr/bin/busybox
+for name in cat chmod cp find mkdir mknod mv rm; do ln -s busybox usr/bin/$name; done
+cp -a $PROC loadable
+"""
+os.environ['BUSYBOX'] = shutil.which('busybox') or sys.exit('no busybox (static)')
+
+# nvidia-modprobe is not on each machine.
+NVIDIA_MODPROBE = {'/usr/bin/nvidia-modprobe': r"""#!/bin/sh
+case "$1" in
+-c) mknod -m 666 /dev/nvidia$2 c 195 $2 ;;
+-f) mkdir -p /dev/nvidia-caps
+    while read -r key minor; do
+      [ "$key" != DeviceFileMinor: ] || mknod -m 666 /dev/nvidia-caps/nvidia-cap$minor c 234 $minor
+    done < "$2" ;;
+*) exit 1 ;;
+esac
+"""}
+
+
+def docker_reads(machine, line):
+    """Lets a docker know what its file says now. A reload does not switch CDI."""
+    client, file = (machine.path('/usr/bin/docker'), machine.path('/etc/docker/daemon.json'))
+    if 'systemctl' not in line or ' docker' not in line or not os.path.exists(client):
+        return
+    settings = json.loads(read(file)) if os.path.exists(file) else {}
+    version = re.search('"ServerVersion": "([^"]*)"', read(client))
+    had = '"/etc/cdi"' in read(client)
+    cdi = had if 'reload' in line else had or settings.get('features', {}).get('cdi', False)
+    text = docker_says(version[1] if version else '28.5.1', settings.get('runtimes', {}),
+                       settings.get('default-runtime', 'runc'), cdi)
+    write(client, text['/usr/bin/docker'])
+
+
+def execute_and_repair(case_, machine, env, execute=HARNESS.execute):
+    """Runs doctor, then the commands that it prints, and lists them with what they did: up to three times, since a
+    repaired machine can have further findings."""
+    status, out, err = execute(case_, machine, env)
+    log, faults, seen = [], [], set()
+
+    def run_here(program, *args):
+        return execute(dataclasses.replace(case_, program=program, args=list(args)), machine, env)
+
+    def findings():
+        text = run_here('nvidia-ctk', *case_.args, '--format=json')[1]
+        return [finding for check in json.loads(text)['checks'] for finding in check['findings']]
+
+    for again in range(3):
+        todo = [finding for finding in findings() if finding['command'] and finding['command'] not in seen]
+        for finding in todo:
+            line = finding['command']
+            if not again and 'repair: %s\n' % line not in out:
+                faults.append('a command that is not printed: ' + line)
+            if line in seen:
+                continue
+            seen.add(line)
+            done, said, error = run_here('../../bin/sh', '-c', line)
+            log.append(line)
+            if done:
+                faults.append('the repair fails: %s: %s %s%s' % (line, done, said, error))
+            docker_reads(machine, line)
+        left = [finding['what'] for finding in findings()] if todo else []
+        faults += ['not repaired by %s: %s' % (one['command'], one['what']) for one in todo if one['what'] in left]
+    return status, out + '\n' + json.dumps({'commands': log, 'faults': faults}), err
+
+
+HARNESS.execute = execute_and_repair
+
+# ---- machines ----------------------------------------------------------------------------------------------------------
 
 CONFIG_TOML = '/etc/nvidia-container-runtime/config.toml'
 DAEMON = '/etc/docker/daemon.json'
 
 machine('healthy', None)
-machine('no-driver', 'nvidiactl is missing', also=['libcuda.so.1 is missing', 'libnvidia-ml.so.1 is missing'], more=4, machine='empty')
+machine('no-driver', '/dev/nvidiactl, /dev/nvidia-uvm and /dev/nvidia-uvm-tools are missing', also=['/dev/nvidia0 and /dev/nvidia1 are missing', 'libcuda.so.1 is missing', 'libnvidia-ml.so.1 is missing'], machine='empty')
 machine('no-uvm-node', 'nvidia-uvm is missing', 'rm dev/nvidia-uvm')
 machine('old-uvm-node', 'is device 511:0', 'rm dev/nvidia-uvm; mknod -m 666 dev/nvidia-uvm c 511 0')
 machine('no-gpu-node', '/dev/nvidia1 is missing', 'rm dev/nvidia1')
@@ -127,7 +230,7 @@ machine('ldconfig', '/opt/ldconfig is missing', files=toml(CLI, 'ldconfig = "@/o
 machine('csv-on-a-pc', 'not a Jetson', files=toml('nvidia-container-runtime', 'mode = "csv"'))
 machine('cdi-without', 'no specification has devices of nvidia.com/gpu', specification=False, more=1, files=toml('nvidia-container-runtime', 'mode = "cdi"'))
 machine('mode', 'the modes are auto', files=toml('nvidia-container-runtime', 'mode = "legcay"'))
-machine('annotation-prefixes', 'annotations count only', level='advice',
+machine('annotation-prefixes', 'accept-annotations is off', level='advice',
         files=toml('nvidia-container-runtime.modes.cdi', 'annotation-prefixes = ["example.com/"]'))
 machine('annotations-accepted', None, files={CONFIG_TOML: '''accept-annotations = true
 accept-cdi-kinds = ["example.com/thing"]
@@ -147,7 +250,7 @@ machine('old-hook', 'hooks.d/oci-nvidia-hook.json runs /usr/bin/nvidia-container
         files={'/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json': OLD_HOOK})
 machine('cri-disabled', 'disables the CRI plugin',
         files={**TOOLKIT, **RUNC, **containerd('/usr/bin/nvidia-container-runtime', 'disabled_plugins = ["cri"]\n')})
-machine('containerd-program', 'containerd\'s runtime is /usr/local/nvidia/toolkit/nvidia-container-runtime',
+machine('containerd-program', 'containerd\'s runtime nvidia is /usr/local/nvidia/toolkit/nvidia-container-runtime',
         files=containerd('/usr/local/nvidia/toolkit/nvidia-container-runtime'))
 machine('selinux', 'SELinux does not let containers', ENFORCING, files={'/usr/bin/podman': program('podman version 5.4.2')})
 machine('wsl-without', 'libdxcore.so is missing', 'mknod -m 666 dev/dxg c 10 125', machine='empty', proc_driver=False)
@@ -174,9 +277,11 @@ with tempfile.TemporaryDirectory() as folder:
     subprocess.run(['gcc', '-static', '-x', 'c', '-o', folder + '/dockerd', '-'], input=DAEMON_SOURCE, text=True, check=True)
     with open(folder + '/dockerd', 'rb') as file:
         DOCKERD = {'/usr/bin/dockerd': file.read()}
+# Until it is executed, the process has another name.
 START = """
 touch alive; chmod 755 usr/bin/dockerd
 chroot . /usr/bin/dockerd < /dev/null > /dev/null 2>&1 &
+until [ "$(cat /proc/$!/comm)" = dockerd ]; do sleep 0.01; done
 sleep 0.1
 """
 # What the package's scripts do: the first hook of the machine, and one that replaces another.
@@ -237,7 +342,7 @@ machine('docker-is-podman', None, files={**WITH_DOCKER, '/usr/bin/docker': '#!/b
 
 def without(name, files):
     """Files without a program."""
-    return {path: text for path, text in files.items() if path != '/usr/bin/' + name}
+    return {path: text for path, text in files.items() if path not in (name, '/usr/bin/' + name)}
 
 
 machine('no-specification', 'no specification has this machine\'s GPUs', level='advice', specification=False)
@@ -301,6 +406,76 @@ MANY = spec('nvidia.com/gpu', *map(str, range(30)))
 machine('spec-copied', 'device nvidia.com/gpu=0 and 29 more are in /etc/cdi/a.json and in /etc/cdi/b.json, so engines ignore them',
         specification=False, files={'/etc/cdi/a.json': MANY, '/etc/cdi/b.json': MANY})
 machine('spec-broken', 'nvidia.yaml: ', specification=False, files={'/etc/cdi/nvidia.yaml': 'cdiVersion: [\n'})
+
+
+# What a repair must know: other names, files and places; and engines that have not read their files.
+machine('uvm-not-loaded', 'the module nvidia-uvm is not loaded', setup="""
+cp $DEVICES loadable-devices; sed -i '/nvidia-uvm/d' $DEVICES; rm dev/nvidia-uvm dev/nvidia-uvm-tools""")
+machine('no-nodes-nor-uvm', '/dev/nvidiactl is missing', also=['the module nvidia-uvm is not loaded'], setup="""
+cp $DEVICES loadable-devices; sed -i '/nvidia-uvm/d' $DEVICES; rm dev/nvidiactl dev/nvidia-uvm*""")
+machine('no-gpu-node-modprobe', '/dev/nvidia1 is missing', 'rm dev/nvidia1', files=NVIDIA_MODPROBE)
+machine('no-caps-nodes-modprobe', '/dev/nvidia-caps is missing', 'rm -r dev/nvidia-caps', files=NVIDIA_MODPROBE)
+machine('no-cache', '/etc/ld.so.cache cannot be read', 'rm etc/ld.so.cache', ldconfig=False)
+OTHER_PLACE = 'mkdir -p usr/lib64; mv %s/*535* usr/lib64; ldconfig -r .; ldconfig -N -r . -n /usr/lib64\n' % LIB
+machine('cache-of-before', '/usr/lib64/libcuda.so.1 is not in the loader\'s cache', OTHER_PLACE + 'echo /usr/lib64 > etc/ld.so.conf.d/x.conf',
+        also=['libnvidia-ml.so.1 is not in'], ldconfig=False)
+machine('directory-unknown', '/usr/lib64/libcuda.so.1 is not in the loader\'s cache', OTHER_PLACE,
+        also=['libnvidia-ml.so.1 is not in'], ldconfig=False)
+machine('runc-forgets', 'this runc forgets devices', 'mkdir -p run/systemd/system', files={'/usr/bin/runc': program('runc version 1.1.5+ds1')})
+machine('docker-second-runtime', 'runtime nvidia-legacy is /no/such', files={**WITH_DOCKER, DAEMON: json.dumps(
+    {'runtimes': {**NVIDIA, 'nvidia-legacy': {'path': '/no/such'}}})})
+machine('config-elsewhere', 'the modes are auto', options=['--config=/opt/my toolkit/config.toml'],
+        files={'/opt/my toolkit/config.toml': '[nvidia-container-runtime]\nmode = "legcay"\n'})
+machine('config-named-and-missing', 'config.toml: /opt/config.toml: file does not exist', options=['--config=/opt/config.toml'])
+machine('cdi-other-kind', 'no specification has devices of example.com/card', files=toml(
+    'nvidia-container-runtime', 'mode = "cdi"\nmodes.cdi.default-kind = "example.com/card"'))
+machine('cdi-without-driver', 'the module nvidia is not loaded', NO_NODES, proc_driver=False, specification=False,
+        also=['no specification has devices of nvidia.com/gpu'], files=toml('nvidia-container-runtime', 'mode = "cdi"'))
+machine('yml-beside-yaml', '/etc/cdi/gpus.yml is not read', files={'/etc/cdi/gpus.yml': spec('v.com/cc', 'x'),
+                                                                 '/etc/cdi/gpus.yaml': spec('v.com/cc', 'x')})
+machine('yml-with-blanks', '/etc/cdi/my gpus.yml is not read', files={'/etc/cdi/my gpus.yml': spec('v.com/cc', 'x')})
+BARE_HOOK = """---
+# generated by nvidia-ctk 1.17.0
+# command: sudo cdi generate
+cdiVersion: 0.5.0
+kind: nvidia.com/gpu
+devices:
+- {name: "0", containerEdits: {hooks: [{hookName: createContainer, path: /usr/bin/nvidia-cdi-hook, args: [nvidia-cdi-hook, chmod]}]}}
+"""
+machine('spec-hook-of-ours', 'device 0: now device node', specification=False, also=['has no env'],
+        files={'/var/run/cdi/nvidia.yaml': BARE_HOOK})
+machine('containerd-imports-another', 'containerd\'s runtime nvidia is /no/nvidia-container-runtime', files={
+    **drop_in('1.7.24', ''), '/etc/containerd/conf.d/99-nvidia.toml': 'version = 2\n',
+    '/etc/containerd/conf.d/gpus.toml': OURS.replace('/usr/bin', '/no')})
+machine('another-drop-in-hides', 'conf.d/gpus.toml hides restrict_oom_score_adj', files={
+    **drop_in('1.7.24', 'restrict_oom_score_adj = true'), '/etc/containerd/conf.d/99-nvidia.toml': 'version = 2\n',
+    '/etc/containerd/conf.d/gpus.toml': OURS})
+machine('containerd-2-2', None, files={**drop_in('2.2.1', ''), CONTAINERD: 'version = 2\n'})
+CRICTL = {'/usr/bin/crictl': """#!/bin/sh
+[ ! -e /restarted ] || ours=', "nvidia": {}'
+echo '{"config": {"containerd": {"runtimes": {"runc": {}'$ours'}}}}'
+"""}
+machine('containerd-not-restarted', 'containerd does not know the runtime nvidia that', 'mkdir run/containerd; touch run/containerd/containerd.sock',
+        files={**drop_in('1.7.24', ''), **CRICTL})
+machine('containerd-restarted', None, 'mkdir run/containerd; touch run/containerd/containerd.sock restarted',
+        files={**drop_in('1.7.24', ''), **CRICTL})
+CRIO = '/etc/crio/crio.conf.d/99-nvidia.toml'
+
+
+def crio(path):
+    """A CRI-O with our runtime that has not read its files."""
+    text = '[crio.runtime.runtimes.nvidia]\nruntime_path = "%s"\nruntime_type = "oci"\n' % path
+    return {**TOOLKIT, **RUNC, CRIO: text, '/usr/bin/crio': """#!/bin/sh
+[ ! -e /restarted ] || cat %s
+""" % CRIO}
+
+
+machine('crio', None, files=crio('/usr/bin/nvidia-container-runtime'))
+machine('crio-program', 'CRI-O\'s runtime nvidia is /no/nvidia-container-runtime', files=crio('/no/nvidia-container-runtime'))
+machine('crio-syntax', 'line 1, column 5', files={**crio(''), CRIO: 'a = \n'})
+machine('crio-not-restarted', 'CRI-O does not know the runtime nvidia that', 'mkdir run/crio; touch run/crio/crio.sock',
+        files=crio('/usr/bin/nvidia-container-runtime'))
+machine('crio-without-runtime', 'CRI-O does not know the runtime nvidia', level='advice', files=without(CRIO, crio('')))
 
 with open(os.environ['DOCTOR_SAYS'], 'w', encoding='utf-8') as table:
     json.dump(SAYS, table)

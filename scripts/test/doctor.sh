@@ -1,10 +1,11 @@
 #!/bin/bash
-# Tests `nvidia-ctk doctor` on broken machines: the first finding must be the one that a person would expect, and a
-# healthy machine has none.
+# Tests `nvidia-ctk doctor` on broken machines: the first finding must be the one that a person would expect, a healthy
+# machine has none, and each printed command repairs what it is printed for.
 #
 #   scripts/test/doctor.sh [WORD]
 #
-# With a word, only the machines that have it in their names. # Needs ../shared/conformance-ctk and root. NVC_PROFILE=debug uses unoptimised programs.
+# With a word, only the machines that have it in their names. Needs ../shared/conformance-ctk, a static busybox and root.
+# NVC_PROFILE=debug uses unoptimised programs.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
@@ -26,15 +27,18 @@ import json
 import sys
 
 work, wrong = sys.argv[1], 0
-says = json.load(open(work + '/says', encoding='utf-8'))
+says, repairs = json.load(open(work + '/says', encoding='utf-8')), 0
 for name, expected in says.items():
     folder = '%s/out/doctor-%s/' % (work, name)
     text = open(folder + 'stdout', encoding='utf-8').read()
+    text, _, repaired = text.rstrip().rpartition('\n')
+    text, repaired = text.rstrip() + '\n', json.loads(repaired)
+    repairs += len(repaired['commands'])
     status = open(folder + 'status', encoding='utf-8').read().strip()
     lines = text.splitlines()
     found = [line for line in lines if line.startswith(('WRONG', 'advice'))]
     bad = [line for line in found if line.startswith('WRONG')]
-    first, faults = expected['first'], []
+    first, faults = expected['first'], repaired['faults']
     if first is None:
         faults += ['nothing is wrong here: ' + line for line in found]
     elif not (lines[0].startswith(expected['level']) and first in lines[0]):
@@ -54,6 +58,6 @@ for name, expected in says.items():
         faults.append('a repair that says nothing')
     print('%-6s %s%s' % ('WRONG' if faults else 'ok', name, ''.join('\n       ' + fault for fault in faults)))
     wrong += bool(faults)
-print('%d machines, %d wrong' % (len(says), wrong))
+print('%d machines, %d wrong; %d repairs carried out' % (len(says), wrong, repairs))
 sys.exit(1 if wrong else 0)
 END

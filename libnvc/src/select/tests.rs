@@ -208,6 +208,23 @@ fn the_start_of_a_uuid_is_a_name() {
     assert!(error("GPU-fa11").message().contains("is not usable"));
 }
 
+/// A lost GPU usually has no UUID any more, and never MIG devices.
+#[test]
+fn a_start_that_is_unique_because_a_gpu_is_lost_is_doubted() {
+    let known = lost();
+    assert!(known.iter().all(|gpu| gpu.uuid.is_some()));
+    let nameless: Vec<_> = lost()
+        .into_iter()
+        .map(|gpu| FailedGpu { uuid: None, ..gpu })
+        .collect();
+    assert_eq!(doubt("GPU-8a4d", "GPU-8a4d1f3c-01", false, &[]), None);
+    assert_eq!(doubt("GPU-8a4d", "GPU-8a4d1f3c-01", false, &known), None);
+    for (is_mig, lost) in [(false, &nameless), (true, &nameless), (true, &known)] {
+        let text = doubt("GPU-8a4d", "GPU-8a4d1f3c-01", is_mig, lost).unwrap();
+        assert!(text.contains("taken for GPU-8a4d1f3c-01"), "{text}");
+    }
+}
+
 #[test]
 fn without_gpus_only_all_is_nothing() {
     for names in [&["all"][..], &["ALL", "all"], &[]] {

@@ -2,7 +2,11 @@
 //!
 //! Help, manual pages and completions are generated from this table, and command lines are parsed according to it.
 
+mod examples;
+
 use clap::{Arg, ArgAction, Command};
+
+pub use examples::examples;
 
 pub const PROGRAM: &str = "nvidia-ctk";
 
@@ -554,6 +558,7 @@ fn describe(node: &'static CommandNode) -> Command {
         .aliases(node.aliases)
         .disable_help_subcommand(true)
         .max_term_width(100)
+        .after_help(examples::after_help(node.name))
         .args(options(node).map(arg))
         .subcommands(node.commands.iter().map(describe));
     if node.name == "hook" {

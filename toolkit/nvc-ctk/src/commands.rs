@@ -6,6 +6,7 @@ mod configure;
 mod doctor;
 mod hook;
 mod info;
+mod repair;
 mod system;
 mod unregister;
 

@@ -309,6 +309,7 @@ fn version() -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -328,6 +329,32 @@ mod tests {
         match read_with(words, &[]) {
             Read::CommandLine(line) => line,
             other => panic!("{words}: {other:?}"),
+        }
+    }
+
+    /// Each command teaches by examples, which are its own and can be run.
+    #[test]
+    fn examples_are_command_lines() {
+        let mut nodes = vec![(&table::ROOT, Vec::new())];
+        while let Some((node, path)) = nodes.pop() {
+            for inner in node.commands {
+                nodes.push((inner, [&path[..], &[inner.name]].concat()));
+            }
+            let examples = table::examples(node.name);
+            if node.name == table::PROGRAM {
+                assert!(examples.len() > 1);
+            } else if (node.commands.is_empty() || node.name == "config") && node.name != "hook" {
+                assert!(!examples.is_empty(), "{path:?}");
+            }
+            for (text, what) in examples {
+                let words = text.strip_prefix("nvidia-ctk ").unwrap();
+                assert!(help(&path).contains(text) && help(&path).contains(what));
+                match read_with(words, &[]) {
+                    Read::CommandLine(line) if !path.is_empty() => assert_eq!(line.path, path),
+                    Read::CommandLine(_) | Read::Text(_) => assert!(path.is_empty(), "{text}"),
+                    other => panic!("{text}: {other:?}"),
+                }
+            }
         }
     }
 

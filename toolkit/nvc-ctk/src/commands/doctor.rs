@@ -4,12 +4,14 @@
 //! *Advice* is what works differently than one may expect, or would work better. All else is *ok*.
 
 mod containerd;
+mod crio;
 mod daemon;
 mod docker;
 mod driver;
 mod engines;
 mod hardware;
 mod libraries;
+mod nodes;
 mod place;
 mod settings;
 mod specifications;
@@ -20,6 +22,7 @@ use nvc_cdi::{Registry, STANDARD_DIRECTORIES};
 use serde_json::{Value, json};
 
 use super::invalid;
+use super::repair::Repair;
 use crate::line::CommandLine;
 use crate::logging::print;
 use place::Place;
@@ -47,27 +50,36 @@ struct Finding {
     what: String,
     /// What users see.
     symptom: &'static str,
-    /// The command or step that repairs it.
-    repair: String,
+    repair: Repair,
+    /// What else is to be known about the repair.
+    note: Option<&'static str>,
     /// More about it, printed on request.
     details: Vec<String>,
 }
 
 impl Finding {
-    fn wrong(what: impl Into<String>, symptom: &'static str, repair: impl Into<String>) -> Self {
+    fn wrong(what: impl Into<String>, symptom: &'static str, repair: Repair) -> Self {
         Self {
             level: Level::Wrong,
             what: what.into(),
             symptom,
-            repair: repair.into(),
+            repair,
+            note: None,
             details: Vec::new(),
         }
     }
 
-    fn advice(what: impl Into<String>, symptom: &'static str, repair: impl Into<String>) -> Self {
+    fn advice(what: impl Into<String>, symptom: &'static str, repair: Repair) -> Self {
         Self {
             level: Level::Advice,
             ..Self::wrong(what, symptom, repair)
+        }
+    }
+
+    fn note(self, text: &'static str) -> Self {
+        Self {
+            note: Some(text),
+            ..self
         }
     }
 }
@@ -92,20 +104,24 @@ fn checks(line: &CommandLine) -> Vec<Check> {
     let (config, mut of_config) = settings::config(line);
     let place = Place::find(&config);
     let registry = Registry::load(&STANDARD_DIRECTORIES);
-    of_config.extend(toolkit::settings(&config, &place, &registry));
+    let file_is_read = of_config.is_empty() || config.file.is_some();
     let (module, libraries) = (driver::module(&place), libraries::all(&place));
     // NVML fails without them, which is reported already.
     let nvml = (module.is_empty() && libraries.is_empty()).then(|| driver::nvml(&place));
     let nvml = nvml.map(|findings| ("management library", findings));
     let mut of_driver = vec![
         ("kernel module", module),
-        ("device nodes", driver::nodes(&place)),
+        ("device nodes", nodes::all(&place)),
         ("libraries", libraries),
     ];
     of_driver.extend(nvml);
     of_driver.push(("fabric manager", hardware::fabric()));
     let mut lists = of_driver.iter().flat_map(|(_, findings)| findings);
     let driver_works = lists.all(|finding| finding.level != Level::Wrong);
+    // A file that cannot be read says nothing, and no command can change it.
+    if file_is_read {
+        of_config.extend(toolkit::settings(&config, &place, &registry, driver_works));
+    }
     let others = [
         ("persistence daemon", driver::persistence(&place)),
         ("config.toml", of_config),
@@ -113,6 +129,7 @@ fn checks(line: &CommandLine) -> Vec<Check> {
         ("programs", toolkit::programs(&config, &registry)),
         ("docker", docker::all()),
         ("containerd", containerd::all(&config)),
+        ("CRI-O", crio::all()),
         ("runc", engines::runc()),
         ("podman", engines::hooks()),
         (
@@ -144,7 +161,10 @@ fn to_text(checks: &[Check], with_details: bool) -> String {
                 // Some words are a daemon's or a file's, and must neither forge a line nor reach the terminal raw.
                 text += &format!("{word:8} {}: {}\n", check.name, printable(&finding.what));
                 text += &format!("         symptom: {}\n", printable(&finding.symptom));
-                text += &format!("         repair: {}\n", printable(&finding.repair));
+                text += &format!("         repair: {}\n", printable(finding.repair.text()));
+                if let Some(note) = finding.note {
+                    text += &format!("         note: {}\n", printable(note));
+                }
                 match finding.details.len() {
                     0 => {}
                     _ if with_details => {
@@ -171,7 +191,10 @@ fn to_json(checks: &[Check]) -> String {
             "level": match finding.level { Level::Wrong => "wrong", Level::Advice => "advice" },
             "what": finding.what,
             "symptom": finding.symptom,
-            "repair": finding.repair,
+            "repair": finding.repair.text(),
+            // The same, if a shell can run it.
+            "command": finding.repair.as_command(),
+            "note": finding.note,
             "details": finding.details,
         })
     };
@@ -210,17 +233,20 @@ fn version_in(text: &str) -> Option<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::repair;
     use super::*;
 
     #[test]
     fn words_of_others_forge_no_line() {
-        let finding = Finding::wrong("dockerd's \x1b]0;x\x07\nok       all", "s", "r\n");
+        let repair = repair::step("r\n");
+        let what = "dockerd's \x1b]0;x\x07\nok       all";
+        let finding = Finding::wrong(what, "s", repair).note("\nWRONG");
         let checks = [Check {
             name: "docker",
             findings: vec![finding],
         }];
         let text = to_text(&checks, true);
-        assert_eq!(text.lines().count(), 4, "{text}");
+        assert_eq!(text.lines().count(), 5, "{text}");
         assert!(!text.contains(['\x1b', '\x07']), "{text}");
     }
 
@@ -236,22 +262,22 @@ mod tests {
     #[test]
     fn what_is_wrong_comes_first() {
         let check = |name, findings| Check { name, findings };
-        let mut stale = Finding::wrong("b", "s", "r");
+        let mut stale = Finding::wrong("b", "s", repair::command("r")).note("n");
         stale.details = vec!["d1".into(), "d2".into()];
         let checks = [
-            check("one", vec![Finding::advice("a", "s", "r")]),
+            check("one", vec![Finding::advice("a", "s", repair::step("r"))]),
             check("two", vec![]),
             check("three", vec![stale]),
         ];
         let text = to_text(&checks, false);
         assert_eq!(
             text,
-            "WRONG    three: b\n         symptom: s\n         repair: r\n         details: 2, with --details\n\
+            "WRONG    three: b\n         symptom: s\n         repair: r\n         note: n\n         details: 2, with --details\n\
              advice   one: a\n         symptom: s\n         repair: r\n\
              ok       two\n\
              1 wrong, 1 advice, 1 ok\n"
         );
         let text = to_text(&checks, true);
-        assert!(text.contains("repair: r\n         - d1\n         - d2\nadvice"));
+        assert!(text.contains("note: n\n         - d1\n         - d2\nadvice"));
     }
 }

@@ -6,6 +6,7 @@
 
 mod drop_in;
 mod hidden;
+mod look;
 mod section;
 
 use std::path::Path;
@@ -15,6 +16,7 @@ use toml_edit::{DocumentMut, Item, Table, value};
 
 pub(crate) use drop_in::{names, share_import, without};
 pub(crate) use hidden::hidden;
+pub(crate) use look::{import_patterns, is_drop_in_of_ours, registered};
 use section::{BUILT_IN, cdi_key, keep_default, plugin_of, register, runtimes_of, version_of};
 
 use super::change::Change;

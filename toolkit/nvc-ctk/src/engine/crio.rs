@@ -87,6 +87,17 @@ pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<Stri
     Ok(entry.map(|_| program.unwrap_or_default().into()))
 }
 
+/// Returns the runtimes that a text registers, with their programs.
+pub(crate) fn registered(path: &Path, text: &str) -> Result<Vec<(String, String)>> {
+    let document = tables::parse(path, text)?;
+    let runtimes = tables::get(document.as_item(), &RUNTIMES).and_then(Item::as_table_like);
+    let runtimes = runtimes.into_iter().flat_map(|table| table.iter());
+    let program = |entry| tables::text(entry, &["runtime_path"]).unwrap_or_default();
+    Ok(runtimes
+        .map(|(name, entry)| (name.into(), program(entry).into()))
+        .collect())
+}
+
 /// Removes the runtime from a text; the keys that [`add`] sets get their values from the former text.
 pub(crate) fn restore(path: &Path, text: &str, removal: Removal<'_>) -> Result<Option<String>> {
     let name = removal.name;

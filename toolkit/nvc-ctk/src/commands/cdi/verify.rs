@@ -18,8 +18,10 @@ use serde_json::json;
 use super::machine::Machine;
 use super::{MAKE_ONE, generate as command, named, spec_directories};
 use crate::commands::invalid;
+use crate::commands::repair::{Repair, command as shell_command, step};
 use crate::line::{self, CommandLine, Read};
 use crate::logging::print;
+use crate::table;
 
 /// The longest text of one difference in a summary.
 const MAX_LENGTH: usize = 160;
@@ -29,7 +31,7 @@ pub(in crate::commands) struct Finding {
     pub(in crate::commands) file: PathBuf,
     pub(in crate::commands) text: String,
     /// Its repair, if known.
-    pub(in crate::commands) repair: Option<String>,
+    pub(in crate::commands) repair: Option<Repair>,
     /// The differences that the text sums up.
     pub(in crate::commands) details: Vec<String>,
     /// True if the driver does not answer, so that the file could not be compared.
@@ -37,7 +39,7 @@ pub(in crate::commands) struct Finding {
 }
 
 impl Finding {
-    fn new(file: &Path, text: impl Into<String>, repair: Option<String>) -> Self {
+    fn new(file: &Path, text: impl Into<String>, repair: Option<Repair>) -> Self {
         Self {
             file: file.to_owned(),
             text: text.into(),
@@ -109,7 +111,7 @@ pub(in crate::commands) fn findings(registry: &Registry) -> Vec<Finding> {
         findings.push(Finding::new(
             &problem.path,
             problem.error.message(),
-            problem.error.advice().map(String::from),
+            problem.error.advice().map(step),
         ));
     }
     for found in registry.files() {
@@ -128,7 +130,7 @@ fn nodes(registry: &Registry) -> Vec<Finding> {
     for found in registry.files() {
         for text in compare::outdated(&found.spec, &drivers) {
             let repair = "remove these nodes, then nvidia-ctk system create-device-nodes --control-devices and nvidia-modprobe";
-            findings.push(Finding::new(&found.path, text, Some(repair.into())));
+            findings.push(Finding::new(&found.path, text, Some(step(repair))));
         }
     }
     findings
@@ -139,8 +141,13 @@ pub(in crate::commands) fn bare_hooks(registry: &Registry) -> Vec<Finding> {
     let of_file = |found: &SpecFile| {
         let path = found.path.clone();
         let lines = compare::without_environment(&found.spec).into_iter();
-        let repair = "write the file again with nvidia-ctk cdi generate, or add env: [PATH=/usr/sbin:/usr/bin:/sbin:/bin] to the hook";
-        lines.map(move |text| Finding::new(&path, text, Some(repair.into())))
+        let repair = match origin(found) {
+            Some((words, _)) => repair(&path, &words),
+            None => step(
+                "write the file again with nvidia-ctk cdi generate, or add env: [PATH=/usr/sbin:/usr/bin:/sbin:/bin] to the hook",
+            ),
+        };
+        lines.map(move |text| Finding::new(&path, text, Some(repair.clone())))
     };
     registry.files().iter().flat_map(of_file).collect()
 }
@@ -150,10 +157,13 @@ fn ours(found: &SpecFile, words: &[String]) -> Option<Finding> {
     let path = &found.path;
     let command = repair(path, words);
     let line: Vec<OsString> = words.iter().map(OsString::from).collect();
-    let Read::CommandLine(line) = line::read(&line, &|_| None) else {
-        let text = "the command line in its comment cannot be parsed";
-        let repair = format!("nvidia-ctk cdi generate --output={}", path.display());
-        return Some(Finding::new(path, text, Some(repair)));
+    let line = match line::read(&line, &|_| None) {
+        Read::CommandLine(line) if line.path == ["cdi", "generate"] => line,
+        _ => {
+            let text = "the command line in its comment is no `nvidia-ctk cdi generate`";
+            let generate = ["nvidia-ctk", "cdi", "generate"].map(String::from);
+            return Some(Finding::new(path, text, Some(repair(path, &generate))));
+        }
     };
     let options = command::options(&line).and_then(|options| {
         if options.has_one_hook() {
@@ -166,10 +176,10 @@ fn ours(found: &SpecFile, words: &[String]) -> Option<Finding> {
         Err(error) => {
             // The command that wrote it would fail alike.
             let text = format!("cannot be compared: {}", error.message());
-            let repair = match error.advice() {
-                Some(advice) => format!("{advice}; then {command}"),
-                None => format!("repair what nvidia-ctk doctor reports; then {command}"),
-            };
+            let advice = error
+                .advice()
+                .unwrap_or("repair what nvidia-ctk doctor reports");
+            let repair = step(advice).and(command.text());
             return Some(Finding {
                 is_uncompared: true,
                 ..Finding::new(path, text, Some(repair))
@@ -208,8 +218,8 @@ fn summary(old: &Spec, new: &Spec, differences: &[String]) -> Option<String> {
     let of_others = differences.iter().find(|text| !text.contains(" hook "));
     let first = short(of_others.or_else(|| differences.first())?);
     Some(match differences.len() {
-        1 => first,
-        n => format!("{first}, and {} more", n - 1),
+        1 => format!("is out of date: {first}"),
+        n => format!("is out of date: {first}, and {} more", n - 1),
     })
 }
 
@@ -237,15 +247,19 @@ fn driver_of(spec: &Spec) -> Option<&str> {
     })
 }
 
-/// Returns the command that writes a file again. Comments of earlier versions have its `--output`.
-fn repair(path: &Path, words: &[String]) -> String {
-    let quiet = ["--quiet", "-q"];
-    let loud = words.iter().filter(|word| !quiet.contains(&word.as_str()));
-    let line = file::quoted_line(loud);
-    if words.iter().any(|word| word.starts_with("--output=")) {
-        return line;
-    }
-    format!("{line} --output={}", command::whole(path).display())
+/// Returns the command that writes a file again. Comments of earlier versions have an `--output`, and the file may have
+/// been copied.
+fn repair(path: &Path, words: &[String]) -> Repair {
+    let is_kept =
+        |word: &&String| *word != "--quiet" && *word != "-q" && !word.starts_with("--output=");
+    let kept = words.iter().skip(1).filter(is_kept).cloned();
+    let output = format!("--output={}", command::whole(path).display());
+    // Whatever the comment calls the program, it is this one.
+    let words: Vec<_> = std::iter::once(table::PROGRAM.to_owned())
+        .chain(kept)
+        .chain([output])
+        .collect();
+    shell_command(file::quoted_line(&words))
 }
 
 /// Checks that the entries of any other file exist.
@@ -271,7 +285,7 @@ fn to_text(findings: &[Finding], with_details: bool) -> String {
             } else {
                 left_out += finding.details.len();
             }
-            let repair = finding.repair.as_deref();
+            let repair = finding.repair.as_ref().map(Repair::text);
             repairs.extend(repair.filter(|repair| !repairs.contains(repair)));
         }
         for repair in repairs {
@@ -289,7 +303,7 @@ fn to_json(findings: &[Finding]) -> String {
         json!({
             "file": finding.file,
             "finding": finding.text,
-            "repair": finding.repair,
+            "repair": finding.repair.as_ref().map(Repair::text),
             "details": finding.details,
         })
     };
@@ -323,7 +337,8 @@ mod tests {
         let (jetson, other) = (spec("libcuda.so.1.1"), spec("libcuda.so.1.2"));
         let lines = compare::differences(&jetson, &other);
         let text = summary(&jetson, &other, &lines).unwrap();
-        assert!(text.starts_with("all devices: no longer mount"), "{text}");
+        let start = "is out of date: all devices: no longer mount";
+        assert!(text.starts_with(start), "{text}");
         assert!(text.ends_with(", and 1 more"), "{text}");
     }
 
@@ -336,7 +351,10 @@ mod tests {
         );
         let lines = [hook.clone(), "all devices: now mount of /a at /a ()".into()];
         let text = summary(&spec, &spec, &lines).unwrap();
-        assert_eq!(text, "all devices: now mount of /a at /a (), and 1 more");
+        assert_eq!(
+            text,
+            "is out of date: all devices: now mount of /a at /a (), and 1 more"
+        );
         let text = summary(&spec, &spec, &[hook]).unwrap();
         assert!(text.ends_with("xxx...") && text.len() < 200, "{text}");
     }
@@ -346,7 +364,9 @@ mod tests {
         let words = ["nvidia-ctk", "--quiet", "cdi", "generate", "--vendor=a b"];
         let words = words.map(String::from);
         assert_eq!(
-            repair(Path::new("/etc/cdi/a.yaml"), &words),
+            repair(Path::new("/etc/cdi/a.yaml"), &words)
+                .as_command()
+                .unwrap(),
             "nvidia-ctk cdi generate '--vendor=a b' --output=/etc/cdi/a.yaml"
         );
     }

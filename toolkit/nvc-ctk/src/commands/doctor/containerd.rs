@@ -1,61 +1,190 @@
-//! Checks containerd's configuration.
+//! Checks containerd's configuration, and what the running containerd knows of it.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use nvc_policy::config::Config;
+use serde_json::Value;
 
-use super::engines::{RUNTIME, configuration, find, is_program, registration};
+use super::engines::{RUNTIME, configuration, find, is_program, name_option, registration};
 use super::{Finding, read, toolkit, version_in};
 use crate::ask::ask;
+use crate::commands::repair::{Repair, command, step, word};
 use crate::engine::containerd::{self, CONFIG, DROP_IN};
 
 const NO_PODS: &str = "pods with the runtime class nvidia do not start";
+const SOCKET: &str = "/run/containerd/containerd.sock";
+
+/// A configuration file.
+#[derive(Debug)]
+struct File {
+    path: PathBuf,
+    text: String,
+}
+
+/// A runtime of NVIDIA's: its program, and the file that registers it.
+#[derive(Debug)]
+struct Registered<'a> {
+    program: String,
+    file: &'a File,
+}
 
 pub(super) fn all(config: &Config) -> Vec<Finding> {
-    let path = Path::new(CONFIG);
-    let text = match configuration(path, NO_PODS) {
-        Ok(None) => return not_registered(),
-        Ok(Some(text)) => text,
+    let files = match files() {
+        Ok(files) if files.is_empty() => return not_registered(),
+        Ok(files) => files,
         Err(finding) => return vec![finding],
     };
-    if let Err(error) = containerd::has(path, &text, "nvidia") {
-        let repair = format!("correct {}, and restart containerd", path.display());
-        return vec![Finding::wrong(
-            error.message(),
-            "containerd does not start",
-            repair,
-        )];
-    }
-    let drop_in = read(DROP_IN);
-    let texts: Vec<&str> = std::iter::once(text.as_str())
-        .chain(drop_in.as_deref())
-        .collect();
-    if !texts.iter().any(|text| text.contains(RUNTIME)) {
+    let runtimes = match registered(&files) {
+        Ok(runtimes) => runtimes,
+        Err(finding) => return vec![finding],
+    };
+    let mut findings = Vec::new();
+    if let Some(unread) = not_imported(&files) {
+        findings.push(unread);
+    } else if runtimes.is_empty() {
         return not_registered();
     }
-    let mut findings = Vec::new();
-    let repair = registration("containerd", "");
-    let is_imported = text.contains("/etc/containerd/conf.d/");
-    if drop_in.is_some() && !is_imported {
-        let what = format!("{} does not import {DROP_IN}", path.display());
-        findings.push(Finding::wrong(what, NO_PODS, repair.as_str()));
+    let main = files.first();
+    findings.extend(main.and_then(cri_is_disabled));
+    for (name, runtime) in &runtimes {
+        let program = &runtime.program;
+        if !is_program(program) {
+            let what = format!(
+                "{}: containerd's runtime {name} is {program}, which is missing",
+                runtime.file.path.display()
+            );
+            findings.push(Finding::wrong(what, NO_PODS, again(name, runtime.file)));
+        }
     }
-    findings.extend(cri_is_disabled(path, &text));
-    let missing = texts.iter().flat_map(|text| runtime_programs(text));
-    let missing = missing.filter(|program| !is_program(program));
-    findings.extend(missing.map(|program| {
-        let what = format!("containerd's runtime is {program}, which is missing");
-        Finding::wrong(what, NO_PODS, repair.as_str())
-    }));
-    findings.extend(drop_in.as_deref().and_then(|own| hidden(path, &text, own)));
+    for file in files.get(1..).unwrap_or_default() {
+        findings.extend(main.and_then(|main| hidden(main, file)));
+    }
+    // A file that is wrong is to be corrected first.
+    if findings.is_empty() {
+        findings.extend(unknown(&runtimes));
+    }
     if !config.accept_annotations {
-        let text = texts.iter().find(|text| disables_cdi(text));
-        let path = path.display();
-        findings.extend(text.map(|_| {
-            toolkit::ignored_annotations(&format!("{path}: containerd's CDI is switched off"))
+        let file = files.iter().find(|file| disables_cdi(&file.text));
+        findings.extend(file.map(|file| {
+            let what = format!("{}: containerd's CDI is switched off", file.path.display());
+            toolkit::ignored_annotations(config, &what)
         }));
     }
     findings
+}
+
+/// Returns the main file, which comes first, and those that it imports; none if it does not exist.
+fn files() -> Result<Vec<File>, Finding> {
+    let path = Path::new(CONFIG);
+    let Some(text) = configuration(path, NO_PODS)? else {
+        return Ok(Vec::new());
+    };
+    let patterns =
+        containerd::import_patterns(path, &text).map_err(|error| broken(path, &error))?;
+    let patterns = patterns.unwrap_or_else(usual_imports);
+    let mut files = vec![File {
+        path: path.into(),
+        text,
+    }];
+    for path in patterns.iter().flat_map(|pattern| matching(pattern)) {
+        if let Some(text) = configuration(&path, NO_PODS)? {
+            files.push(File { path, text });
+        }
+    }
+    Ok(files)
+}
+
+/// Returns what containerd imports if its file does not say: from version 2.2 on, the directory of our drop-in.
+fn usual_imports() -> Vec<PathBuf> {
+    let imports = version() >= Some(vec![2, 2]);
+    let pattern = Path::new(DROP_IN).with_file_name("*.toml");
+    if imports { vec![pattern] } else { Vec::new() }
+}
+
+/// Returns the version of the installed containerd.
+fn version() -> Option<Vec<u32>> {
+    version_in(&ask("containerd", &["--version"]).ok()?)
+}
+
+/// Returns the files that a pattern names, which may have stars in its last component.
+fn matching(pattern: &Path) -> Vec<PathBuf> {
+    let name = pattern.file_name().and_then(|name| name.to_str());
+    let (Some(name), Some(directory)) = (name, pattern.parent()) else {
+        return Vec::new();
+    };
+    if !name.contains('*') {
+        return vec![pattern.into()];
+    }
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let fits = |path: &PathBuf| {
+        let own = path.file_name().and_then(|name| name.to_str());
+        own.is_some_and(|own| fits(own, name))
+    };
+    let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(fits).collect();
+    paths.sort();
+    paths
+}
+
+/// Returns true if a name matches a pattern with stars.
+fn fits(name: &str, pattern: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else {
+        return name == pattern;
+    };
+    let Some(name) = name.strip_prefix(start) else {
+        return false;
+    };
+    let mut ends = (0..=name.len()).filter_map(|at| name.get(at..));
+    ends.any(|end| fits(end, rest))
+}
+
+/// Returns NVIDIA's runtimes by name. The last file that has one counts.
+fn registered(files: &[File]) -> Result<BTreeMap<String, Registered<'_>>, Finding> {
+    let mut all = BTreeMap::new();
+    for file in files {
+        let own = containerd::registered(&file.path, &file.text);
+        for (name, program) in own.map_err(|error| broken(&file.path, &error))? {
+            if program.contains(RUNTIME) {
+                all.insert(name, Registered { program, file });
+            } else {
+                all.remove(&name);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn broken(path: &Path, error: &libnvc::Error) -> Finding {
+    let repair = step(format!("correct {}", path.display())).and("systemctl restart containerd");
+    Finding::wrong(error.message(), "containerd does not start", repair)
+}
+
+/// Checks for our drop-in, if the main file does not import it.
+fn not_imported(files: &[File]) -> Option<Finding> {
+    if files.iter().any(|file| file.path == Path::new(DROP_IN)) {
+        return None;
+    }
+    let text = read(DROP_IN)?;
+    let own = containerd::registered(Path::new(DROP_IN), &text).ok()?;
+    let (name, _) = own.iter().find(|(_, program)| program.contains(RUNTIME))?;
+    let what = format!("{CONFIG} does not import {DROP_IN}");
+    let repair = registration("containerd", &name_option(name));
+    Some(Finding::wrong(what, NO_PODS, repair))
+}
+
+/// Returns the command that registers a runtime again, in the file that has it.
+fn again(name: &str, file: &File) -> Repair {
+    registration("containerd", &(name_option(name) + &drop_in_option(file)))
+}
+
+/// Returns the option for a drop-in of another name. A file with more than we write is left alone: ours is read later.
+fn drop_in_option(file: &File) -> String {
+    let path = file.path.as_path();
+    let is_usual = path == Path::new(CONFIG) || path == Path::new(DROP_IN);
+    if is_usual || !containerd::is_drop_in_of_ours(path, &file.text) {
+        return String::new();
+    }
+    format!(" --drop-in-config={}", word(&path.display()))
 }
 
 /// Advises to register the runtime with a containerd that does not know it, unless it is only docker's.
@@ -71,24 +200,51 @@ fn not_registered() -> Vec<Finding> {
     )]
 }
 
+/// Asks the running containerd whether it knows the runtimes that its files have: it reads them when it starts.
+fn unknown(runtimes: &BTreeMap<String, Registered<'_>>) -> Option<Finding> {
+    if !Path::new(SOCKET).exists() || find("crictl").is_none() {
+        return None;
+    }
+    let endpoint = format!("unix://{SOCKET}");
+    let text = ask("crictl", &["--runtime-endpoint", &endpoint, "info"]).ok()?;
+    let known = known(&serde_json::from_str(&text).ok()?)?;
+    let (name, runtime) = (runtimes.iter()).find(|(name, _)| !known.contains(name))?;
+    let what = format!(
+        "containerd does not know the runtime {name} that {} registers: the file was changed after it was read",
+        runtime.file.path.display()
+    );
+    let repair = command("systemctl restart containerd");
+    Some(Finding::wrong(what, NO_PODS, repair))
+}
+
+/// Returns the names of the runtimes in the answer of `crictl info`.
+fn known(info: &Value) -> Option<Vec<String>> {
+    let runtimes = info.get("config")?.get("containerd")?.get("runtimes")?;
+    Some(runtimes.as_object()?.keys().cloned().collect())
+}
+
 /// Checks for settings of the main file that the drop-in replaces by older ones.
-fn hidden(path: &Path, text: &str, drop_in_text: &str) -> Option<Finding> {
-    let version = ask("containerd", &["--version"]).ok();
-    let replaces = version
-        .and_then(|text| version_in(&text))
-        .is_some_and(|version| version.first() == Some(&1));
-    let drop_in = Path::new(DROP_IN);
-    let hidden = containerd::hidden(path, text, drop_in, drop_in_text, replaces).ok()?;
+fn hidden(main: &File, drop_in: &File) -> Option<Finding> {
+    let replaces = version().is_some_and(|version| version.first() == Some(&1));
+    let found = containerd::hidden(
+        &main.path,
+        &main.text,
+        &drop_in.path,
+        &drop_in.text,
+        replaces,
+    );
+    let hidden = found.ok()?;
     let first = hidden.keys.first()?;
     let more = match hidden.keys.len() {
         1 => String::new(),
         n => format!(" and {} more", n - 1),
     };
-    let what = format!("{DROP_IN} hides {first}{more} of {}", path.display());
+    let (own, path) = (drop_in.path.display(), main.path.display());
+    let what = format!("{own} hides {first}{more} of {path}");
     let mut finding = Finding::wrong(
         what,
         "an edit of containerd's configuration has no effect",
-        registration("containerd", &hidden.options),
+        registration("containerd", &(hidden.options + &drop_in_option(drop_in))),
     );
     if hidden.keys.len() > 1 {
         finding.details = hidden.keys;
@@ -110,22 +266,40 @@ fn disables_cdi(text: &str) -> bool {
 }
 
 /// Checks for a disabled CRI plugin, which pods need: Docker's package of containerd disables it.
-fn cri_is_disabled(path: &Path, text: &str) -> Option<Finding> {
-    containerd::disables_cri(path, text).then(|| {
-        let path = path.display();
+fn cri_is_disabled(main: &File) -> Option<Finding> {
+    containerd::disables_cri(&main.path, &main.text).then(|| {
+        let path = main.path.display();
         Finding::wrong(
             format!(
                 "{path}: disabled_plugins disables the CRI plugin, which provides the runtime nvidia"
             ),
             NO_PODS,
-            format!("remove cri from disabled_plugins in {path}, and restart containerd"),
+            step(format!("remove cri from disabled_plugins in {path}"))
+                .and("systemctl restart containerd"),
         )
     })
 }
 
-/// Returns the programs of NVIDIA's runtimes in containerd's configuration.
-fn runtime_programs(text: &str) -> impl Iterator<Item = &str> {
-    let lines = text.lines().map(str::trim);
-    let values = lines.filter_map(|line| line.strip_prefix("BinaryName")?.split('"').nth(1));
-    values.filter(|program| program.contains(RUNTIME))
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn stars_match_any_text() {
+        assert!(fits("99-nvidia.toml", "*.toml"));
+        assert!(fits("a.toml", "a*.t*ml"));
+        assert!(!fits("99-nvidia.toml.bak", "*.toml"));
+        assert!(!fits("toml", "*.toml"));
+        assert!(fits("a", "a") && !fits("ab", "a"));
+    }
+
+    #[test]
+    fn crictl_lists_the_runtimes() {
+        let info =
+            json!({ "config": { "containerd": { "runtimes": { "runc": {}, "nvidia": {} } } } });
+        assert_eq!(known(&info), Some(vec!["runc".into(), "nvidia".into()]));
+        assert_eq!(known(&json!({ "status": {} })), None);
+    }
 }

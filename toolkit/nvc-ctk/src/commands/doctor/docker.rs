@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use nix::unistd::geteuid;
 use serde_json::Value;
 
-use super::engines::{RUNTIME, configuration, find, is_program, registration};
+use super::engines::{RUNTIME, configuration, find, is_program, name_option, registration};
 use super::{Finding, Level, daemon, version_in};
 use crate::ask::ask;
+use crate::commands::repair::{command, step};
 use crate::engine::docker::CONFIG;
 
 const HOOK: &str = "nvidia-container-runtime-hook";
@@ -18,6 +20,8 @@ const UNKNOWN_RUNTIME: &str = "docker run --runtime=nvidia: unknown or invalid r
 const NO_DRIVER: &str =
     "docker run --gpus: could not select device driver \"\" with capabilities: [[gpu]]";
 const NO_CDI: &str = "docker run --device nvidia.com/gpu=all: could not select device driver \"cdi\", or no such file";
+
+const RESTART: &str = "systemctl restart docker";
 
 /// The first version with CDI, which it enables by a setting.
 const FIRST_WITH_CDI: u32 = 25;
@@ -38,14 +42,24 @@ pub(super) fn all() -> Vec<Finding> {
         match running() {
             Ok(Some(engine)) => findings.extend(compare(&settings, &engine)),
             Ok(None) => {}
-            Err(error) => findings.push(Finding::advice(
-                format!("docker does not say what it knows: {error}"),
-                "nvidia-ctk doctor checks docker's file only",
-                "systemctl start docker, and run nvidia-ctk doctor as root",
-            )),
+            Err(error) => findings.push(silent(&error)),
         }
     }
     findings
+}
+
+/// Describes a docker that does not answer.
+fn silent(error: &str) -> Finding {
+    let what = format!("docker does not say what it knows: {error}");
+    let symptom = "nvidia-ctk doctor checks docker's file only";
+    let more = "journalctl -u docker says more";
+    if !geteuid().is_root() {
+        return Finding::advice(what, symptom, step("sudo nvidia-ctk doctor, as root"));
+    }
+    if error.contains("Cannot connect") {
+        return Finding::advice(what, symptom, command("systemctl start docker")).note(more);
+    }
+    Finding::advice(what, symptom, step(more))
 }
 
 /// Reads the configuration file; None if it cannot be parsed. The findings are those of the file alone.
@@ -67,7 +81,7 @@ fn settings() -> (Option<Value>, Vec<Finding>) {
         Err(error) => {
             let what = format!("{}: {error}", path.display());
             let repair = format!("correct {}", path.display());
-            (None, vec![Finding::wrong(what, symptom, repair)])
+            (None, vec![Finding::wrong(what, symptom, step(repair))])
         }
     }
 }
@@ -83,7 +97,7 @@ fn runtimes<'a>(
         .map(move |(name, program)| {
             let config = config.display();
             let what = format!("{config}: runtime {name} is {program}, which is missing");
-            Finding::wrong(what, symptom, registration("docker", ""))
+            Finding::wrong(what, symptom, registration("docker", &name_option(name)))
         })
 }
 
@@ -106,7 +120,8 @@ fn default_runtime(config: &Path, value: &Value) -> Option<Finding> {
     (default.starts_with("nvidia") && !is_known).then(|| {
         let config = config.display();
         let what = format!("{config}: the default runtime {default} is not registered");
-        Finding::wrong(what, "dockerd does not start", registration("docker", ""))
+        let repair = registration("docker", &name_option(default));
+        Finding::wrong(what, "dockerd does not start", repair)
     })
 }
 
@@ -118,7 +133,7 @@ fn hook() -> Option<Finding> {
             Finding::advice(
                 format!("{HOOK} is missing, without which docker has no option --gpus"),
                 NO_DRIVER,
-                "install nvidia-container-toolkit, and systemctl restart docker",
+                step("install nvidia-container-toolkit").and(RESTART),
             )
         });
     };
@@ -127,12 +142,12 @@ fn hook() -> Option<Finding> {
         daemon::Hook::Unknown => Some(Finding::wrong(
             format!("dockerd was started before {HOOK} was installed, and does not know it"),
             NO_DRIVER,
-            "systemctl restart docker",
+            command(RESTART),
         )),
         daemon::Hook::Newer => Some(Finding::advice(
             format!("{} is newer than the running dockerd", hook.display()),
             "if it is the first one on this machine, docker run --gpus: could not select device driver",
-            "systemctl restart docker",
+            command(RESTART),
         )),
     }
 }
@@ -186,7 +201,7 @@ fn compare(settings: &Value, engine: &Engine) -> Vec<Finding> {
     let unknown = registered(settings).find(|runtime| !is_known(*runtime));
     let default = settings.get("default-runtime").and_then(Value::as_str);
     let default = default.filter(|name| name.starts_with("nvidia") && *name != engine.default);
-    let reload = "systemctl reload docker";
+    let reload = || command("systemctl reload docker");
     if let Some((name, program)) = unknown {
         let what = match engine.runtimes.get(name) {
             None => format!("dockerd does not know the runtime {name} that {CONFIG} registers"),
@@ -195,14 +210,14 @@ fn compare(settings: &Value, engine: &Engine) -> Vec<Finding> {
             }
         };
         let what = format!("{what}: the file was changed after it was read");
-        findings.push(Finding::wrong(what, UNKNOWN_RUNTIME, reload));
+        findings.push(Finding::wrong(what, UNKNOWN_RUNTIME, reload()));
     } else if let Some(default) = default {
         let what = format!(
             "dockerd's default runtime is {}, and that of {CONFIG} is {default}: the file was changed after it was read",
             engine.default
         );
         let symptom = "containers without --runtime get no GPU";
-        findings.push(Finding::wrong(what, symptom, reload));
+        findings.push(Finding::wrong(what, symptom, reload()));
     }
     let is_registered = registered(settings).next().is_some()
         || engine
@@ -232,7 +247,7 @@ fn cdi(settings: &Value, engine: &Engine) -> Option<Finding> {
                 "dockerd's CDI is off, and {CONFIG} enables it: the file was changed after it was read"
             ),
             NO_CDI,
-            "systemctl restart docker",
+            command(RESTART),
         ),
         _ => Finding::advice(
             "docker's CDI is off",

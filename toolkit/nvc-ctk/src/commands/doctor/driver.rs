@@ -1,16 +1,17 @@
-//! Checks the driver: module, nodes, libraries, NVML.
+//! Checks the driver: its module, NVML, its daemon.
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use libnvc::host::{DriverConfig, DriverRoot, DriverSession, major_of, procfs};
+use libnvc::host::{DriverConfig, DriverRoot, DriverSession, procfs};
 
+use super::engines::find;
 use super::hardware;
 use super::place::{Kind, Place};
 use super::{Finding, NO_GPU, read};
+use crate::commands::repair::{command, step};
 use crate::query;
 
-const VERSION: &str = "/proc/driver/nvidia/version";
+pub(super) const VERSION: &str = "/proc/driver/nvidia/version";
 
 pub(super) fn module(place: &Place) -> Vec<Finding> {
     if place.kind != Kind::Usual {
@@ -36,117 +37,10 @@ fn mismatch(place: &Place) -> Vec<Finding> {
             vec![Finding::wrong(
                 what,
                 symptom,
-                "reboot, or unload the modules and load the new ones",
+                step("reboot, or unload the modules and load those of the libraries' driver"),
             )]
         }
         _ => Vec::new(),
-    }
-}
-
-pub(super) fn nodes(place: &Place) -> Vec<Finding> {
-    if place.kind != Kind::Usual || !Path::new(VERSION).exists() {
-        return Vec::new(); // already reported
-    }
-    let dev = place.dev();
-    let dev = dev.display();
-    let major = |driver| major_of(driver).ok().flatten();
-    let (nvidia, uvm) = (major("nvidia"), major("nvidia-uvm"));
-    let make = "nvidia-ctk system create-device-nodes --control-devices --load-kernel-modules";
-    let shared = [
-        ("nvidiactl", nvidia, 255, "nvidia-smi and CUDA fail"),
-        (
-            "nvidia-uvm",
-            uvm,
-            0,
-            "nvidia-smi works, and cuInit returns 999",
-        ),
-        ("nvidia-uvm-tools", uvm, 1, "profilers fail in containers"),
-    ];
-    let shared = shared.map(|(name, major, minor, symptom)| RequiredNode {
-        path: format!("{dev}/{name}"),
-        major,
-        minor,
-        symptom,
-        repair: make.into(),
-    });
-    let of_gpus = gpu_minors().into_iter().map(|minor| RequiredNode {
-        path: format!("{dev}/nvidia{minor}"),
-        major: nvidia,
-        minor,
-        symptom: "this GPU is missing in containers",
-        repair: format!("nvidia-modprobe -c {minor}"),
-    });
-    let nodes = shared.into_iter().chain(of_gpus);
-    nodes.filter_map(|node| node.finding()).collect()
-}
-
-/// Returns the minor numbers of the GPUs that the module drives.
-fn gpu_minors() -> Vec<u32> {
-    let Ok(root) = DriverRoot::open(Path::new("/")) else {
-        return Vec::new();
-    };
-    let gpus = procfs::gpus(&root).into_iter();
-    gpus.filter_map(|gpu| gpu.minor).collect()
-}
-
-/// A device node that the driver needs.
-struct RequiredNode {
-    path: String,
-    /// None if no driver has it in /proc/devices.
-    major: Option<u32>,
-    minor: u32,
-    /// Symptom without it.
-    symptom: &'static str,
-    /// The command that creates it.
-    repair: String,
-}
-
-impl RequiredNode {
-    fn finding(&self) -> Option<Finding> {
-        let Self {
-            path,
-            minor,
-            repair,
-            ..
-        } = self;
-        let symptom = self.symptom;
-        let Some(major) = self.major else {
-            let what = format!("{path} has no driver in /proc/devices");
-            return Some(Finding::wrong(what, symptom, "modprobe nvidia nvidia-uvm"));
-        };
-        let Ok(facts) = std::fs::symlink_metadata(path) else {
-            let what = format!("{path} is missing");
-            return Some(Finding::wrong(what, symptom, repair));
-        };
-        if !facts.file_type().is_char_device() {
-            let what = format!("{path} is not a device");
-            return Some(Finding::wrong(
-                what,
-                symptom,
-                format!("rm -r {path}; {repair}"),
-            ));
-        }
-        let number = facts.rdev();
-        let found = (nix::sys::stat::major(number), nix::sys::stat::minor(number));
-        if found != (u64::from(major), u64::from(*minor)) {
-            let what = format!(
-                "{path} is device {}:{}, the driver's is {major}:{minor}",
-                found.0, found.1
-            );
-            return Some(Finding::wrong(
-                what,
-                symptom,
-                format!("rm {path}; {repair}"),
-            ));
-        }
-        let is_for_root = facts.permissions().mode() & 0o006 != 0o006 && facts.gid() == 0;
-        is_for_root.then(|| {
-            Finding::wrong(
-                format!("only root may use {path}"),
-                "users other than root have no GPU, also in rootless containers",
-                format!("chmod 666 {path}; see NVreg_DeviceFileMode of the module"),
-            )
-        })
     }
 }
 
@@ -169,9 +63,8 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
         Err(error) => {
             let repair = error
                 .advice()
-                .unwrap_or("nvidia-smi says more; see the kernel's log for NVRM")
-                .to_string();
-            return vec![Finding::wrong(error.message(), NO_GPU, repair)];
+                .unwrap_or("see nvidia-smi, and NVRM in the kernel's log (dmesg)");
+            return vec![Finding::wrong(error.message(), NO_GPU, step(repair))];
         }
     };
     let mut findings = Vec::new();
@@ -179,12 +72,11 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
         let repair = failed
             .error
             .advice()
-            .unwrap_or("see the kernel's log for Xid errors")
-            .to_string();
+            .unwrap_or("see Xid in the kernel's log (dmesg); reset the GPU, or reboot");
         findings.push(Finding::wrong(
             format!("{failed}: {}", failed.error.message()),
-            "this GPU is left out",
-            repair,
+            "no container gets this GPU",
+            step(repair),
         ));
     }
     for index in &info.divided {
@@ -199,8 +91,8 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
             );
             findings.push(Finding::advice(
                 what,
-                "this GPU is in no specification",
-                repair,
+                "no container can use this GPU",
+                step(repair),
             ));
         }
     }
@@ -212,20 +104,24 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
 
 /// Checks the files and nodes of MIG devices' capabilities.
 fn mig(place: &Place) -> Option<Finding> {
-    let symptom = "MIG devices are in no specification";
+    let symptom = "no container gets a MIG device";
     if !Path::new(VERSION).exists() {
         return None; // already reported
     }
     if read("/proc/driver/nvidia-caps/mig-minors").is_none() {
         let what = "/proc/driver/nvidia-caps/mig-minors is missing";
-        let repair = "load the module nvidia with its capability devices";
-        return Some(Finding::wrong(what, symptom, repair));
+        let repair = "unload the module nvidia, and load it again; dmesg says why it has no capability devices";
+        return Some(Finding::wrong(what, symptom, step(repair)));
     }
     let nodes = place.dev().join("nvidia-caps");
     (!nodes.exists()).then(|| {
         let what = format!("there are MIG devices, and {} is missing", nodes.display());
-        let repair =
+        let make =
             "find /proc/driver/nvidia/capabilities -name access -exec nvidia-modprobe -f {} ';'";
+        let repair = match find("nvidia-modprobe") {
+            Some(_) => command(make),
+            None => step("install nvidia-modprobe").and(make),
+        };
         Finding::wrong(what, symptom, repair)
     })
 }
@@ -251,6 +147,6 @@ pub(super) fn persistence(place: &Place) -> Vec<Finding> {
     vec![Finding::advice(
         what,
         "each first use of a GPU takes seconds",
-        "systemctl enable --now nvidia-persistenced",
+        command("systemctl enable --now nvidia-persistenced"),
     )]
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Finding, read as text_of, version_in};
 use crate::ask::ask;
+use crate::commands::repair::{Repair, command, step, word};
 use crate::engine::change::read;
 
 /// Patch levels of runc that lose devices without a link in /dev/char when systemd reloads.
@@ -21,13 +22,22 @@ const HOOK_DIRECTORIES: [&str; 2] = [
 pub(super) const RUNTIME: &str = "nvidia-container-runtime";
 
 /// Returns the commands that register the runtime with an engine, with further options of `configure`.
-pub(super) fn registration(engine: &str, options: &str) -> String {
-    let configure = format!(
-        "nvidia-ctk runtime configure --runtime={engine}{options}, and systemctl restart {engine}"
-    );
+pub(super) fn registration(engine: &str, options: &str) -> Repair {
+    let configure = format!("nvidia-ctk runtime configure --runtime={engine}{options}");
+    let restart = format!("systemctl restart {engine}");
     match find(RUNTIME) {
-        Some(_) => configure,
-        None => format!("install nvidia-container-toolkit-base, then {configure}"),
+        Some(_) => command(configure).and(&restart),
+        None => step(format!("install nvidia-container-toolkit-base ({RUNTIME})"))
+            .and(&configure)
+            .and(&restart),
+    }
+}
+
+/// Returns the option of `configure` for a runtime of this name.
+pub(super) fn name_option(name: &str) -> String {
+    match name {
+        "nvidia" => String::new(),
+        name => format!(" --nvidia-runtime-name={}", word(&name)),
     }
 }
 
@@ -35,14 +45,14 @@ pub(super) fn registration(engine: &str, options: &str) -> String {
 pub(super) fn configuration(path: &Path, symptom: &'static str) -> Result<Option<String>, Finding> {
     read(path).map_err(|error| {
         let repair = format!("correct {}", path.display());
-        Finding::wrong(error.message(), symptom, repair)
+        Finding::wrong(error.message(), symptom, step(repair))
     })
 }
 
 /// Returns true if a path, or a name in PATH, is a program.
 pub(super) fn is_program(name: &str) -> bool {
     if name.contains('/') {
-        return Path::new(name).is_file();
+        return programs::is_executable(Path::new(name));
     }
     !name.is_empty() && find(name).is_some()
 }
@@ -70,12 +80,10 @@ pub(super) fn runc() -> Vec<Finding> {
     }
     let what = "this runc forgets devices that have no link in /dev/char";
     let symptom = "containers lose their GPUs at systemctl daemon-reload: NVML: Unknown Error";
-    vec![Finding::wrong(
-        what,
-        symptom,
-        // Not --create-all, which needs GPUs on PCI: the nodes exist.
-        "nvidia-ctk system create-dev-char-symlinks, at each boot (the package has a udev rule for that); containers \
-         that run already: nvidia-ctk runtime configure --runtime=docker, and --runtime=nvidia or CDI instead of --gpus",
+    // Not --create-all, which needs GPUs on PCI: the nodes exist.
+    let repair = command("nvidia-ctk system create-dev-char-symlinks");
+    vec![Finding::wrong(what, symptom, repair).note(
+        "the packages' udev rule does this at each boot; start containers again that have lost their GPU",
     )]
 }
 
@@ -102,8 +110,9 @@ fn missing_hooks(directory: &str) -> Vec<Finding> {
             Finding::wrong(
                 format!("{file} runs {program}, which is missing"),
                 "podman: no container starts, or none gets a GPU",
-                format!("rm {file}, and use podman run --device nvidia.com/gpu=all"),
+                command(format!("rm {}", word(&file))),
             )
+            .note("podman run --device nvidia.com/gpu=all needs no hook")
         })
     };
     files.filter_map(finding).collect()

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::{Finding, NO_GPU, read};
+use crate::commands::repair::{command, step};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 const NVIDIA: &str = "0x10de";
@@ -27,7 +28,9 @@ pub(super) fn no_module() -> Finding {
         return Finding::wrong(
             what,
             NO_GPU,
-            "lspci -d 10de:; see the firmware's settings, or the hypervisor's passthrough",
+            step(
+                "see the firmware's settings, or the hypervisor's passthrough, until lspci -d 10de: lists a GPU",
+            ),
         );
     }
     let of = |gpu: &Gpu, names: &[&str]| {
@@ -40,7 +43,7 @@ pub(super) fn no_module() -> Finding {
     let is_loaded = modules.lines().any(|line| line.starts_with("nouveau "));
     if is_loaded || held(&["nouveau"]).is_some() {
         let repair = "echo blacklist nouveau > /etc/modprobe.d/nouveau.conf, rebuild the initial ramdisk, and reboot";
-        return Finding::wrong("the module nouveau has the GPUs", NO_GPU, repair);
+        return Finding::wrong("the module nouveau has the GPUs", NO_GPU, step(repair));
     }
     if let Some(gpu) = held(&["vfio-pci", "pci-stub", "nova_core"]) {
         let driver = gpu.driver.as_deref().unwrap_or_default();
@@ -48,11 +51,13 @@ pub(super) fn no_module() -> Finding {
             "{driver} has the GPU {}, and the module nvidia is not loaded",
             gpu.bus
         );
-        let repair = format!(
-            "for containers instead of virtual machines: echo {0} > {DEVICES}/{0}/driver/unbind; modprobe nvidia",
+        let repair = command(format!(
+            "echo {0} > {DEVICES}/{0}/driver/unbind && modprobe nvidia",
             gpu.bus
-        );
-        return Finding::wrong(what, NO_GPU, repair);
+        ));
+        let note = "this takes the GPU from virtual machines; to keep it across a reboot, remove the driver's options \
+                    from the kernel's command line and /etc/modprobe.d";
+        return Finding::wrong(what, NO_GPU, repair).note(note);
     }
     not_loaded()
 }
@@ -69,19 +74,17 @@ fn not_loaded() -> Finding {
         let repair = format!(
             "install the headers of {kernel} and run dkms autoinstall, or boot the kernel that has the module"
         );
-        return Finding::wrong(what, NO_GPU, repair);
+        return Finding::wrong(what, NO_GPU, step(repair));
     }
     if is_secure_boot() {
         let what = "the module nvidia is not loaded, and Secure Boot admits signed modules only";
-        let repair = "modprobe nvidia; if it says \"Key was rejected by service\": sign the module and enrol the key \
-                      (mokutil --import), or switch Secure Boot off";
-        return Finding::wrong(what, NO_GPU, repair);
+        let note = "if it says \"Key was rejected by service\": sign the module and enrol the key (mokutil --import), \
+                    or switch Secure Boot off";
+        return Finding::wrong(what, NO_GPU, command("modprobe nvidia")).note(note);
     }
-    Finding::wrong(
-        "the module nvidia is not loaded",
-        NO_GPU,
-        "modprobe nvidia; if that fails, install the driver",
-    )
+    let what = "the module nvidia is not loaded";
+    Finding::wrong(what, NO_GPU, command("modprobe nvidia"))
+        .note("if that fails, install the driver")
 }
 
 fn is_secure_boot() -> bool {
@@ -120,11 +123,12 @@ pub(super) fn fabric() -> Vec<Finding> {
     if !has_switches || Path::new("/run/nvidia-fabricmanager/socket").exists() || is_managed() {
         return Vec::new();
     }
-    vec![Finding::wrong(
+    let finding = Finding::wrong(
         "this machine has NVSwitches, and nvidia-fabricmanager does not run",
         "nvidia-smi works, and cuInit returns 802: system not yet initialized",
-        "systemctl enable --now nvidia-fabricmanager; its version must be the driver's",
-    )]
+        command("systemctl enable --now nvidia-fabricmanager"),
+    );
+    vec![finding.note("its version must be the driver's")]
 }
 
 /// Returns true if a process is the fabric manager: without a socket for virtual machines it has only a port.

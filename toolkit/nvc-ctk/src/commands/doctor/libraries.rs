@@ -9,6 +9,7 @@ use libnvc::library_file::{CacheEntry, entries};
 
 use super::Finding;
 use super::place::{Kind, Place};
+use crate::commands::repair::{Repair, command, step, word};
 
 /// Bits of an entry's flags for its architecture.
 const KINDS: i32 = 0xff00;
@@ -67,16 +68,16 @@ fn of_windows() -> Vec<Finding> {
     vec![Finding::wrong(
         format!("{LIBRARY} is missing: Windows has not mounted its driver"),
         "no adapters were found",
-        "install NVIDIA's driver for Windows; in Windows: wsl --update, then wsl --shutdown",
+        step("install NVIDIA's driver for Windows; in Windows: wsl --update, then wsl --shutdown"),
     )]
 }
 
-fn ldconfig(place: &Place) -> String {
-    if place.is_host() {
+fn ldconfig(place: &Place) -> Repair {
+    command(if place.is_host() {
         "ldconfig".into()
     } else {
-        format!("ldconfig -r {}", place.root.display())
-    }
+        format!("ldconfig -r {}", word(&place.root.display()))
+    })
 }
 
 /// Returns true if a library has this machine's width.
@@ -101,10 +102,10 @@ fn wrong(place: &Place, listed: &Path, symptom: &'static str) -> Option<Finding>
                 "the loader finds {shown}, a stub library for linking, instead of the driver's library"
             ),
             "CUDA: driver is a stub library (error 34); no driver files in containers",
-            format!(
-                "remove {directory} from /etc/ld.so.conf.d and LD_LIBRARY_PATH, and the link {shown}; {}",
-                ldconfig(place)
-            ),
+            step(format!(
+                "remove {directory} from /etc/ld.so.conf.d and LD_LIBRARY_PATH, and the link {shown}"
+            ))
+            .and(ldconfig(place).text()),
         ));
     }
     // Links of another root can be absolute.
@@ -118,20 +119,30 @@ fn wrong(place: &Place, listed: &Path, symptom: &'static str) -> Option<Finding>
                 target.display()
             ),
             symptom,
-            format!(
-                "install the driver's libraries again, then {}",
-                ldconfig(place)
-            ),
+            step("install the driver's libraries again").and(ldconfig(place).text()),
         ),
         Err(_) => Finding::wrong(
             format!("{shown} is in the loader's cache, and is missing"),
             symptom,
-            format!(
-                "install the driver's libraries again, or {}",
-                ldconfig(place)
-            ),
+            step("install the driver's libraries again").and(ldconfig(place).text()),
         ),
     })
+}
+
+/// Returns the command that puts a directory's libraries into the cache.
+fn cached(place: &Place, directory: &Path) -> Repair {
+    let ldconfig = ldconfig(place);
+    let main = place.path("/etc/ld.so.conf");
+    let fragments = fs::read_dir(place.path("/etc/ld.so.conf.d"));
+    let fragments = fragments.into_iter().flatten().flatten();
+    let files = std::iter::once(main).chain(fragments.map(|entry| entry.path()));
+    let is_listed = |text: String| text.lines().any(|line| Path::new(line.trim()) == directory);
+    if files.flat_map(fs::read_to_string).any(is_listed) {
+        return ldconfig;
+    }
+    let file = place.path("/etc/ld.so.conf.d/nvidia.conf");
+    let (directory, file) = (word(&directory.display()), word(&file.display()));
+    command(format!("echo {directory} >> {file}")).and(ldconfig.text())
 }
 
 fn inside(place: &Place, path: &Path) -> PathBuf {
@@ -168,12 +179,12 @@ fn not_listed(
                 directory.join(name).display()
             ),
             symptom,
-            ldconfig(place),
+            cached(place, directory),
         ),
         None => Finding::wrong(
             format!("{name} is missing"),
             symptom,
-            "install the driver's libraries",
+            step("install the driver's libraries"),
         ),
     })
 }

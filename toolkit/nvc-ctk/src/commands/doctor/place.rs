@@ -6,7 +6,7 @@ use nvc_generate::driver_files;
 use nvc_policy::config::Config;
 use nvc_policy::platform;
 
-use super::Finding;
+use super::{Finding, settings};
 use crate::query;
 
 /// Where a driver container mounts its root.
@@ -76,8 +76,7 @@ impl Place {
         let what = format!(
             "nvidia-container-cli.root is {named}, which has no driver; the driver is in {found}"
         );
-        let repair =
-            format!("nvidia-ctk config --set nvidia-container-cli.root={found} --in-place");
+        let repair = settings::set(config, "nvidia-container-cli.root", found);
         let symptom = "containers: load library failed: libnvidia-ml.so.1, or no driver files";
         vec![Finding::wrong(what, symptom, repair)]
     }

@@ -3,10 +3,28 @@
 use std::path::Path;
 
 use nvc_hostfile::programs;
-use nvc_policy::config::{Config, lookup};
+use nvc_policy::config::{Config, Error, lookup};
 
 use super::{Finding, read};
+use crate::commands::repair::{Repair, command, step, word};
 use crate::line::CommandLine;
+
+/// The file that `nvidia-ctk config` changes if no other is named.
+const USUAL: &str = "/etc/nvidia-container-runtime/config.toml";
+
+/// Returns the command that changes a setting, in the file that was read.
+pub(super) fn set(config: &Config, key: &str, value: impl std::fmt::Display) -> Repair {
+    let file = config
+        .file
+        .as_deref()
+        .filter(|file| *file != Path::new(USUAL));
+    let option = file.map(|file| format!(" --config={}", word(&file.display())));
+    let option = option.unwrap_or_default();
+    let setting = word(&format!("{key}={value}"));
+    command(format!(
+        "nvidia-ctk config{option} --set {setting} --in-place"
+    ))
+}
 
 /// Reads the configuration; returns the defaults if it cannot be read.
 pub(super) fn config(line: &CommandLine) -> (Config, Vec<Finding>) {
@@ -16,13 +34,24 @@ pub(super) fn config(line: &CommandLine) -> (Config, Vec<Finding>) {
     match lookup::load(&place, place.named) {
         Err(error) => {
             let symptom = "every container that requests a GPU fails";
-            let repair = format!("correct {file}; nvidia-ctk config default prints the defaults");
-            let finding = Finding::wrong(format!("{file}: {error}"), symptom, repair);
+            let text = error.to_string();
+            // Most errors name the file themselves.
+            let what = if text.contains(&file.to_string()) {
+                text
+            } else {
+                format!("{file}: {text}")
+            };
+            let write = format!("nvidia-ctk config default --output={}", word(&file));
+            let repair = step(match error {
+                Error::Missing(_) => format!("correct the file's name, or write the file: {write}"),
+                _ => format!("correct {file}, or write it with the defaults: {write}"),
+            });
+            let finding = Finding::wrong(what, symptom, repair);
             (Config::default(), vec![finding])
         }
         Ok(loaded) => {
             let finding = |warning| {
-                let repair = format!("correct the key in {file}");
+                let repair = step(format!("correct the key in {file}"));
                 Finding::wrong(warning, "the setting has no effect", repair)
             };
             let findings = loaded.warnings.into_iter().map(finding).collect();
@@ -53,6 +82,6 @@ pub(super) fn selinux() -> Vec<Finding> {
     vec![Finding::wrong(
         what,
         "podman: permission denied on /dev/nvidia*",
-        "setsebool -P container_use_devices on",
+        command("setsebool -P container_use_devices on"),
     )]
 }

@@ -4,9 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 
 use nvc_cdi::{Registry, STANDARD_DIRECTORIES, version};
 
-use super::{Finding, version_in};
+use super::{Finding, toolkit, version_in};
 use crate::ask::ask;
 use crate::commands::cdi::verify;
+use crate::commands::repair::{command, step, word};
 
 /// `driver_works` is false if the driver has findings of its own: then files that need its answers are not compared.
 pub(super) fn all(registry: &Registry, driver_works: bool) -> Vec<Finding> {
@@ -18,10 +19,15 @@ pub(super) fn all(registry: &Registry, driver_works: bool) -> Vec<Finding> {
     let files = files.map(|finding| (finding, broken));
     let hooks = verify::bare_hooks(registry).into_iter();
     for (found, symptom) in files.chain(hooks.map(|finding| (finding, open))) {
-        let what = format!("{}: {}", found.file.display(), found.text);
-        let repair = found
-            .repair
-            .unwrap_or_else(|| "remove the file, or have its maker write it again".into());
+        let file = found.file.display().to_string();
+        let what = if found.text.contains(&file) {
+            found.text
+        } else {
+            format!("{file}: {}", found.text)
+        };
+        let repair = found.repair.unwrap_or_else(|| {
+            step("remove the file, or let the program that made it write it again")
+        });
         findings.push(Finding {
             details: found.details,
             ..Finding::wrong(what, symptom, repair)
@@ -32,7 +38,7 @@ pub(super) fn all(registry: &Registry, driver_works: bool) -> Vec<Finding> {
         let mode = std::fs::metadata(&file.path).map_or(0o644, |facts| facts.permissions().mode());
         if mode & 0o004 == 0 {
             let what = format!("{} can be read by root only", file.path.display());
-            let repair = format!("chmod 644 {}", file.path.display());
+            let repair = command(format!("chmod 644 {}", word(&file.path.display())));
             findings.push(Finding::advice(
                 what,
                 "rootless containers do not find its devices",
@@ -55,7 +61,7 @@ fn none(registry: &Registry, driver_works: bool) -> Option<Finding> {
     Some(Finding::advice(
         "no specification has this machine's GPUs",
         "podman or docker run --device nvidia.com/gpu=all: unresolvable CDI devices",
-        "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml",
+        toolkit::generate("nvidia.com/gpu", true),
     ))
 }
 
@@ -67,11 +73,17 @@ fn misnamed() -> Vec<Finding> {
     let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "yml"));
     let finding = |path: std::path::PathBuf| {
         let renamed = path.with_extension("yaml");
+        let repair = if renamed.exists() {
+            step(format!("remove it, or {}", renamed.display()))
+        } else {
+            let (from, to) = (word(&path.display()), word(&renamed.display()));
+            command(format!("mv {from} {to}"))
+        };
         let path = path.display();
         Finding::wrong(
             format!("{path} is not read: names end with .yaml or .json"),
             "unresolvable CDI devices",
-            format!("mv {path} {}", renamed.display()),
+            repair,
         )
     };
     files.map(finding).collect()
@@ -99,7 +111,9 @@ fn too_new(registry: &Registry) -> Vec<Finding> {
         Finding::wrong(
             what,
             "podman: unresolvable CDI devices",
-            "nvidia-ctk cdi generate without --gids, and a class without a dot",
+            step(
+                "write it again with nvidia-ctk cdi generate, without --gids and with a class without a dot",
+            ),
         )
     };
     files.map(finding).collect()

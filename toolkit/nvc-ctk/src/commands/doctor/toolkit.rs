@@ -10,6 +10,8 @@ use nvc_policy::mode::{Mode, Setting};
 use super::Finding;
 use super::engines::{RUNTIME, find, is_program};
 use super::place::{Kind, Place};
+use super::settings::set;
+use crate::commands::repair::{Repair, command, step, word};
 
 const HOOK: &str = "nvidia-container-runtime-hook";
 const CLI: &str = "nvidia-container-cli";
@@ -17,9 +19,14 @@ const CDI_HOOK: &str = "nvidia-cdi-hook";
 const DAEMON: &str = "/etc/docker/daemon.json";
 
 /// Checks settings that are valid and do not fit this machine.
-pub(super) fn settings(config: &Config, place: &Place, registry: &Registry) -> Vec<Finding> {
+pub(super) fn settings(
+    config: &Config,
+    place: &Place,
+    registry: &Registry,
+    driver_works: bool,
+) -> Vec<Finding> {
     let mut findings = place.findings(config);
-    findings.extend(mode(config, place, registry));
+    findings.extend(mode(config, place, registry, driver_works));
     findings.extend(no_cgroups(config));
     findings.extend(ldconfig(config));
     findings.extend(annotations(config));
@@ -33,24 +40,32 @@ fn annotations(config: &Config) -> Option<Finding> {
     (!prefixes.is_empty() && prefixes != usual && !config.accept_annotations).then(|| {
         let key = "nvidia-container-runtime.modes.cdi.annotation-prefixes";
         let origin = config.origin(key);
-        ignored_annotations(&format!("{key} ({origin}) lists {}", prefixes.join(", ")))
+        ignored_annotations(
+            config,
+            &format!("{key} ({origin}) lists {}", prefixes.join(", ")),
+        )
     })
 }
 
 /// Advises to let annotations decide, if a device plugin needs that.
-pub(super) fn ignored_annotations(what: &str) -> Finding {
+pub(super) fn ignored_annotations(config: &Config, what: &str) -> Finding {
     let what = format!(
-        "{what}, and annotations count only where NVIDIA_VISIBLE_DEVICES does, and for no GPU that it does not name"
+        "{what}, but accept-annotations is off: annotations add no GPU to those of NVIDIA_VISIBLE_DEVICES"
     );
-    let repair = "nvidia-ctk config --set accept-annotations=true --in-place, if no engine here copies annotations of \
-                  images into containers (podman up to version 4 does)";
+    let note = "only if no engine here copies annotations of images into containers, as podman up to version 4 does: an \
+                image could then choose its GPUs";
     let symptom = "pods of a device plugin that uses annotations get no GPU: Ignoring devices requested by annotation";
-    Finding::advice(what, symptom, repair)
+    Finding::advice(what, symptom, set(config, "accept-annotations", true)).note(note)
 }
 
-fn mode(config: &Config, place: &Place, registry: &Registry) -> Option<Finding> {
+fn mode(
+    config: &Config,
+    place: &Place,
+    registry: &Registry,
+    driver_works: bool,
+) -> Option<Finding> {
     let (key, origin) = (config::MODE, config.mode_origin());
-    let finding = |what: &str, symptom, repair: &str| {
+    let finding = |what: &str, symptom, repair: Repair| {
         let word = &config.runtime.mode;
         Some(Finding::wrong(
             format!("{key} = \"{word}\" ({origin}): {what}"),
@@ -58,26 +73,45 @@ fn mode(config: &Config, place: &Place, registry: &Registry) -> Option<Finding> 
             repair,
         ))
     };
-    let automatic = format!("nvidia-ctk config --set {key}=auto --in-place");
+    let automatic = set(config, key, "auto");
     let fails = "containers with the runtime nvidia do not start";
     match Setting::of(config) {
         Setting::Unknown(_) => finding(
             "the modes are auto, legacy, cdi, jit-cdi and csv",
             fails,
-            &automatic,
+            automatic,
         ),
         Setting::Fixed(Mode::Csv) if place.kind != Kind::Tegra => {
-            finding("this machine is not a Jetson", fails, &automatic)
+            finding("this machine is not a Jetson", fails, automatic)
         }
         Setting::Fixed(Mode::Cdi) => {
             let kind = &config.runtime.cdi_default_kind;
             let start = format!("{kind}=");
             let what = format!("no specification has devices of {kind}");
             let is_there = registry.device_names().any(|name| name.starts_with(&start));
-            let repair = "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml";
+            let repair = generate(kind, driver_works);
             (!is_there).then(|| finding(&what, "unresolvable CDI devices", repair))?
         }
         Setting::Auto | Setting::Fixed(_) => None,
+    }
+}
+
+/// Returns the command that writes a specification of this machine's GPUs, as devices of a kind.
+pub(super) fn generate(kind: &str, driver_works: bool) -> Repair {
+    let line = "nvidia-ctk cdi generate";
+    let line = match kind.split_once('/') {
+        Some((vendor, class)) if kind != "nvidia.com/gpu" => format!(
+            "{line} {} {} --output={}",
+            word(&format!("--vendor={vendor}")),
+            word(&format!("--class={class}")),
+            word(&format!("/var/run/cdi/{vendor}-{class}.yaml"))
+        ),
+        _ => format!("{line} --output=/var/run/cdi/nvidia.yaml"),
+    };
+    if driver_works {
+        command(line)
+    } else {
+        step("repair the driver").and(&line)
     }
 }
 
@@ -88,7 +122,7 @@ fn no_cgroups(config: &Config) -> Option<Finding> {
         Finding::wrong(
             "nvidia-container-cli.no-cgroups is true, which is for rootless engines; this machine has docker's daemon",
             "docker run --gpus: Failed to initialize NVML: Unknown Error",
-            "nvidia-ctk config --set nvidia-container-cli.no-cgroups=false --in-place",
+            set(config, "nvidia-container-cli.no-cgroups", false),
         )
     })
 }
@@ -105,7 +139,11 @@ fn ldconfig(config: &Config) -> Option<Finding> {
         Finding::wrong(
             format!("nvidia-container-cli.ldconfig is {value}, and {plain} is missing"),
             "containers do not start: ldcache error: open failed",
-            "nvidia-ctk config --set nvidia-container-cli.ldconfig=@/sbin/ldconfig --in-place",
+            if exists("/sbin/ldconfig") {
+                set(config, "nvidia-container-cli.ldconfig", "@/sbin/ldconfig")
+            } else {
+                step("install ldconfig (on Debian the package libc-bin), or set its path in config.toml")
+            },
         )
     })
 }
@@ -125,7 +163,7 @@ fn snap() -> Option<Finding> {
         Finding::wrong(
             "docker is a snap: it sees neither the driver's libraries nor this toolkit nor /etc/docker/daemon.json",
             "load library failed: libnvidia-ml.so.1, or could not select device driver \"\" with capabilities: [[gpu]]",
-            "snap remove docker, and install docker as a package (docker.io or docker-ce)",
+            step("snap remove docker, and install docker as a package (docker.io or docker-ce)"),
         )
     })
 }
@@ -140,7 +178,7 @@ fn not_installed(registry: &Registry) -> Option<Finding> {
         Finding::wrong(
             format!("docker is installed, and neither {HOOK} nor {RUNTIME} is"),
             "docker run --gpus: could not select device driver \"\" with capabilities: [[gpu]]",
-            "install nvidia-container-toolkit, and restart docker",
+            step("install nvidia-container-toolkit").and("systemctl restart docker"),
         )
     })
 }
@@ -159,7 +197,8 @@ fn no_low_level(config: &Config) -> Option<Finding> {
         Finding::wrong(
             format!("none of {RUNTIME}.runtimes exists: {}", names.join(", ")),
             "containers with the runtime nvidia do not start",
-            "install runc or crun, or set its path: nvidia-ctk config --set nvidia-container-runtime.runtimes=PATH --in-place",
+            step("install runc or crun, or set its path")
+                .and(set(config, &format!("{RUNTIME}.runtimes"), "PATH").text()),
         )
     })
 }
@@ -176,10 +215,10 @@ fn missing(config: &Config) -> Vec<Finding> {
         findings.push(Finding::wrong(
             format!("{cli} is missing, which {HOOK} executes"),
             "docker run --gpus: exec: nvidia-container-cli: executable file not found",
-            if cli == CLI {
-                "install libnvidia-container-tools".into()
+            if cli != CLI && exists(CLI) {
+                set(config, "nvidia-container-cli.path", CLI)
             } else {
-                format!("nvidia-ctk config --set nvidia-container-cli.path={CLI} --in-place")
+                step(format!("install libnvidia-container-tools ({CLI})"))
             },
         ));
     }
@@ -187,7 +226,7 @@ fn missing(config: &Config) -> Vec<Finding> {
         findings.push(Finding::wrong(
             format!("{RUNTIME} is missing"),
             "docker and containerd: containers with the runtime nvidia do not start",
-            "install nvidia-container-toolkit-base",
+            step("install nvidia-container-toolkit-base"),
         ));
     }
     let is_legacy = matches!(Setting::of(config), Setting::Fixed(Mode::Legacy));
@@ -195,7 +234,7 @@ fn missing(config: &Config) -> Vec<Finding> {
         findings.push(Finding::wrong(
             format!("{HOOK} is missing, which the runtime's mode legacy needs"),
             "containers with the runtime nvidia do not start",
-            "install nvidia-container-toolkit",
+            step("install nvidia-container-toolkit"),
         ));
     }
     findings.extend(cdi_hook());
@@ -216,10 +255,10 @@ fn cdi_hook() -> Option<Finding> {
         return Some(Finding::wrong(
             what,
             symptom,
-            "install nvidia-container-toolkit-base",
+            step("install nvidia-container-toolkit-base"),
         ));
     };
     let what = format!("{} is not executable", found.display());
-    let repair = format!("chmod 755 {}", found.display());
-    Some(Finding::wrong(what, symptom, repair))
+    let repair = format!("chmod 755 {}", word(&found.display()));
+    Some(Finding::wrong(what, symptom, command(repair)))
 }
