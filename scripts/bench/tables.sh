@@ -16,6 +16,9 @@ cargo build --release -p nvc-cli
 cargo build -p nvc-testkit --bin nvc-bench
 [ ! -x ../shared/conformance/fixture.sh ] || ../shared/conformance/fixture.sh
 
+# The figures are of the programs that were built just now.
+NVC_BENCH_COMMIT=$(git describe --always --dirty --exclude '*' 2> /dev/null || echo 'an unnamed commit')
+export NVC_BENCH_COMMIT
 options=(--runs "${NVC_BENCH_RUNS:-200}" --write .)
 [ -z "${BENCH_AGAINST:-}" ] || options+=(--against "$BENCH_AGAINST")
 exec "$target/debug/nvc-bench" "${options[@]}" "$@" "$program"

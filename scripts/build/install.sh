@@ -99,6 +99,7 @@ link nvidia-container-runtime "$BINDIR/nvidia-container-runtime.legacy"
 for page in nvidia-container-runtime nvidia-container-runtime-hook; do
   put 644 "$BUILD/share/man/man8/$page.8" "$MANDIR/man8/$page.8"
 done
+put 644 "$BUILD/share/man/man5/nvidia-container-runtime-config.toml.5" "$MANDIR/man5/nvidia-container-runtime-config.toml.5"
 # The programs look for it from where they are.
 put 644 "$BUILD/share/nvidia-container-toolkit/build-ids" "${BINDIR%/*}/share/nvidia-container-toolkit/build-ids"
 # Not in podman's default directory, where podman would run the hook for every container.

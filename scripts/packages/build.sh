@@ -52,6 +52,7 @@ deb_files() {
     nvidia-container-toolkit-base)
       echo "usr/bin/nvidia-container-runtime usr/bin/nvidia-cdi-hook usr/bin/nvidia-ctk" \
         "usr/share/nvidia-container-toolkit/build-ids" \
+        "usr/share/man/man5/*" \
         "usr/share/man/man8/nvidia-container-runtime.8.gz usr/share/man/man1/nvidia-ctk.1.gz usr/share/man/man8/nvidia-cdi-hook.8.gz" \
         "usr/share/bash-completion/completions/nvidia-ctk usr/share/zsh/*/_nvidia-ctk" \
         "usr/share/fish/vendor_completions.d/nvidia-ctk.fish usr/lib/systemd/system/nvidia-cdi-*" \

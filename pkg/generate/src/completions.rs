@@ -45,7 +45,7 @@ fn fix_bash(script: Vec<u8>) -> io::Result<Vec<u8>> {
     let misspelt = PROGRAM.replace('-', "__subcmd__");
     script = script.replace(&misspelt, &state);
     let previous = "    prev=\"$3\"\n";
-    let mended = format!(
+    let fixed = format!(
         "{previous}    \
          if [[ ${{COMP_WORDS[COMP_CWORD]}} == = ]]; then\n        \
              cur=\n    \
@@ -56,7 +56,7 @@ fn fix_bash(script: Vec<u8>) -> io::Result<Vec<u8>> {
     if !script.contains(previous) {
         return Err(io::Error::other("the completions of bash look different"));
     }
-    Ok(script.replacen(previous, &mended, 1).into_bytes())
+    Ok(script.replacen(previous, &fixed, 1).into_bytes())
 }
 
 /// The option table, with what is known of the values.

@@ -22,6 +22,11 @@ fn further_sections(command: &str) -> Option<&'static str> {
     }
 }
 
+/// The description on the program's page; those of its commands are their own.
+const DESCRIPTION: &str = "Finds the driver on this machine, and puts it and chosen GPUs into a container that exists: \
+    device nodes, libraries, programs, a filtered /proc/driver/nvidia, device rules and the loader's cache. Hooks of \
+    container runtimes call it, and so can anybody who makes a container by hand.";
+
 /// Writes into `directory`.
 pub(crate) fn write(directory: &Path, date: &str) -> io::Result<()> {
     let program = help::command();
@@ -43,6 +48,7 @@ fn page(command: &Command, name: &str, date: &str, sections: &str) -> io::Result
     // A name's description is no sentence.
     let about = command.get_about().map(ToString::to_string);
     let about = about.unwrap_or_default().trim_end_matches('.').to_owned();
+    let is_program = command.get_name() == PROGRAM;
     let command = command.clone().display_name(name).about(about);
     let man = Man::new(command)
         .title(name.to_uppercase())
@@ -54,7 +60,11 @@ fn page(command: &Command, name: &str, date: &str, sections: &str) -> io::Result
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
     man.render_synopsis_section(&mut text)?;
-    man.render_description_section(&mut text)?;
+    if is_program {
+        text.extend(format!(".SH DESCRIPTION\n{DESCRIPTION}\n").bytes());
+    } else {
+        man.render_description_section(&mut text)?;
+    }
     man.render_options_section(&mut text)?;
     text.extend_from_slice(sections.as_bytes());
     Ok(text)

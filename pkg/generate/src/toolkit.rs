@@ -11,6 +11,12 @@ use nvc_options::ctk::{PROGRAM, clap};
 /// Sections that the table does not contain.
 const SECTIONS: &str = include_str!("../../man/nvidia-ctk.sections");
 
+/// The description, which says more than the name does.
+const DESCRIPTION: &str = "Prepares a machine for containers with GPUs: writes the CDI specifications that engines read, \
+    compares them with the machine and lists their devices; registers the runtime nvidia with docker, containerd and \
+    CRI-O, and undoes that; changes config.toml; and finds out why a container gets no GPU. It changes no running \
+    container. The command to begin with is doctor.";
+
 /// Writes below `share`.
 pub(crate) fn write(share: &Path, date: &str) -> io::Result<()> {
     crate::save(&share.join(format!("man/man1/{PROGRAM}.1")), &page(date)?)?;
@@ -40,7 +46,7 @@ fn page(date: &str) -> io::Result<Vec<u8>> {
         .get_about()
         .map(ToString::to_string)
         .unwrap_or_default();
-    let man = Man::new(program.clone().about(about.to_lowercase()))
+    let man = Man::new(program.clone().about(lower_case(&about)))
         .title(PROGRAM.to_uppercase())
         .section("1")
         .date(date)
@@ -50,11 +56,19 @@ fn page(date: &str) -> io::Result<Vec<u8>> {
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
     man.render_synopsis_section(&mut text)?;
-    man.render_description_section(&mut text)?;
+    text.extend(format!(".SH DESCRIPTION\n{}\n", escaped(DESCRIPTION)).bytes());
+    man.render_options_section(&mut text)?;
     text.extend_from_slice(b".SH COMMANDS\n");
     commands(&program, PROGRAM, &mut text);
     text.extend_from_slice(SECTIONS.as_bytes());
     Ok(text)
+}
+
+/// A text whose first letter is small, as the names of manual pages have it.
+fn lower_case(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(char::to_lowercase);
+    first.into_iter().flatten().chain(letters).collect()
 }
 
 /// A command's subcommands, each with its options, and theirs.
@@ -112,6 +126,9 @@ mod tests {
             "--nvidia-cdi-hook-path",
             "nvidia-ctk config default",
             "--remove",
+            "--quiet",
+            "generates CDI specifications",
+            "The command to begin with",
         ] {
             assert!(page.contains(word), "{word}");
         }

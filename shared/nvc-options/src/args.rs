@@ -228,7 +228,7 @@ const CONFIGURE: Command = Command {
             Some('l'),
             Takes::Value("PATH"),
             "Program that updates the container's library cache: @PATH is the host's, PATH the \
-         container's; `auto' is none where the image's cache is sound, else the host's [default: auto]",
+         container's; `auto' is none if the image's cache is sound, else the host's [default: auto]",
         ),
         flag("compute", Some('c'), "Put in what CUDA and OpenCL need"),
         flag(

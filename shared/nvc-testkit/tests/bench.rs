@@ -50,7 +50,7 @@ fn the_page_gets_tables() {
 
     let page = fs::read_to_string(pages.join(page)).unwrap();
     let table = section(&page, "commands");
-    assert!(table.contains("1 runs of each command,\nin turn, on the simulated driver"));
+    assert!(table.contains("1 runs of each command, in turn, on the simulated driver"));
     for command in [
         "/bin/true",
         "ldconfig alone",

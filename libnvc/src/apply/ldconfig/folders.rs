@@ -101,7 +101,7 @@ impl Folders {
             descriptors: descriptors.as_fd(),
         };
         let is_multiarch = layout.libs_dir.as_path().ends_with(triplet());
-        // Whoever updates the cache reports a file at which ldconfig would block.
+        // The update of the cache reports a file at which ldconfig would block.
         let path = SearchPath::read(image, is_multiarch).ok();
         let mut found = Self {
             path,
@@ -112,7 +112,7 @@ impl Folders {
             match found.is_known(folder.as_path(), image) {
                 Ok(true) => found.known.push(folder.clone()),
                 Err(Errno::ENOENT | Errno::ENOTDIR) => log::debug!("{folder} does not exist"),
-                // Whoever searches it reports any other failure.
+                // The search reports any other failure.
                 Ok(false) | Err(_) => found.first.push(folder.clone()),
             }
         }

@@ -74,7 +74,7 @@ fn hook(words: &[String]) -> Result<(), String> {
         None::<&str>,
     )
     .map_err(failed("mount"))?;
-    // Whoever removes a bundle with its mounts must not remove the simulated driver. A user namespace may not clear the
+    // A test that removes a bundle with its mounts must not remove the simulated driver. A user namespace may not clear the
     // other flags.
     let kept = statvfs(&target).map_err(failed("statvfs"))?.flags();
     let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;

@@ -228,3 +228,30 @@ proptest! {
         prop_assert_eq!(loaded.warnings.len(), 1);
     }
 }
+
+/// The manual page has each key with its default, in its table.
+#[test]
+fn the_manual_page_is_complete() {
+    let page = include_str!("../../../../pkg/man/nvidia-container-runtime-config.toml.5");
+    let (keys, _) = page.split_once(".SH EXAMPLES").unwrap();
+    let mut text = String::new();
+    for line in keys.lines() {
+        let key = line.strip_prefix(".BR \"");
+        let key = key.and_then(|rest| rest.strip_suffix('"')?.split_once("\" \" = "));
+        if let Some(table) = line.strip_prefix(".SH [") {
+            text += &format!("[{table}\n");
+        } else if let Some((name, default)) = key {
+            text += &format!("{name} = {default}\n");
+        }
+    }
+    let text = text.replace("\\-", "-").replace("\\(dq", "\"");
+    let found = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert_eq!(found.warnings, [""; 0]);
+    for key in KEYS {
+        let is_there = found.config.lines.iter().any(|(name, _)| name == key.name);
+        assert!(is_there, "{}", key.name);
+    }
+    let mut config = found.config;
+    (config.lines, config.cli.user, config.cli.ldconfig) = Default::default();
+    assert_eq!(config, Config::default());
+}

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::{fs, io, thread};
+use std::{env, fs, io, thread};
 
 use crate::bed::Bed;
 use crate::cases::Program;
@@ -35,18 +35,19 @@ pub(crate) fn table(
     lines.map(|line| format!("| {line} |\n")).collect()
 }
 
-/// Describes machine, date and number of runs.
+/// Describes machine, date, commit (from `NVC_BENCH_COMMIT`) and number of runs.
 fn machine(bed: &Bed, runs: usize) -> io::Result<String> {
     let cpu = fs::read_to_string("/proc/cpuinfo")?;
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name"));
     let date = Command::new("date").args(["-u", "+%F %R UTC"]).output()?;
     Ok(format!(
-        "{} of {} cores, Linux {}, {}; {runs} runs of each command,\nin turn, on {}.\n",
+        "{} of {} cores, Linux {}, {}, at {};\n{runs} runs of each command, in turn, on {}.\n",
         cpu.map_or("an unknown processor", |cpu| cpu
             .trim_start_matches([' ', '\t', ':'])),
         thread::available_parallelism()?,
         fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
         String::from_utf8_lossy(&date.stdout).trim(),
+        env::var("NVC_BENCH_COMMIT").unwrap_or_else(|_| "an unnamed commit".into()),
         if bed.is_fixture {
             "the conformance fixture: files of a real 535 driver, a mock NVML with two GPUs"
         } else {
