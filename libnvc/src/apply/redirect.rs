@@ -24,8 +24,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inroot;
 use crate::path::{ContainerPath, STANDARD_PATH};
 
-/// Places for the tmpfs. On a read-only root /dev is often the only filesystem that can be changed.
-const ROOMS: [&str; 2] = ["/run/nvidia-container", "/dev/nvidia-container"];
+/// Places for the tmpfs: /run may be a volume, and on a read-only root /dev is often the only filesystem that can be
+/// changed. ldconfig does not see /dev, but there /etc cannot be changed either, and it does not run.
+const ROOMS: [&str; 3] = [
+    "/run/nvidia-container",
+    "/.nvidia-container",
+    "/dev/nvidia-container",
+];
 
 /// Permission bits of our directories.
 const MODE: u32 = 0o755;

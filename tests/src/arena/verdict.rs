@@ -147,7 +147,11 @@ impl Arena {
 
 /// Returns true for the tmpfs with what a volume or a read-only root has no place for.
 fn is_other_place(mount: &Mount) -> bool {
-    let places = ["run/nvidia-container", "dev/nvidia-container"];
+    let places = [
+        "run/nvidia-container",
+        ".nvidia-container",
+        "dev/nvidia-container",
+    ];
     mount.fs_type == "tmpfs" && places.iter().any(|place| mount.point.ends_with(place))
 }
 

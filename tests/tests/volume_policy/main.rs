@@ -2,14 +2,17 @@
 //! and, except in the last resort, the container's own ldconfig still works and finds the driver.
 #![allow(clippy::unwrap_used)]
 
+mod packages;
+mod races;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output};
+use std::process::{self, ExitCode, Output};
 
 use nvc_testkit::cli::Run;
 use nvc_testkit::container::{self, Container};
 use nvc_testkit::elf::SharedObject;
-use nvc_testkit::harness::Need::Root;
+use nvc_testkit::harness::Need::{Command, Root};
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::rootfs::Layout;
 use nvc_testkit::tree::Tree;
@@ -87,6 +90,40 @@ const CASES: &[Case] = &[
         Later::IsBusy,
         IN_PATH,
     ),
+    case(
+        "usr_and_run",
+        &[("usr", Kind::Copy), ("run", Kind::Empty)],
+        Later::Works,
+        IN_PATH,
+    ),
+    case(
+        "usr_and_a_volume_in_the_place_of_our_tmpfs",
+        &[("usr", Kind::Copy), ("run/nvidia-container", Kind::Empty)],
+        Later::Works,
+        IN_PATH,
+    ),
+    case(
+        "usr_and_a_volume_below_run",
+        &[("usr", Kind::Copy), ("run/lock", Kind::Empty)],
+        Later::Works,
+        IN_PATH,
+    ),
+    case(
+        "etc_usr_and_run",
+        &[
+            ("etc", Kind::Copy),
+            ("usr", Kind::Copy),
+            ("run", Kind::Empty),
+        ],
+        Later::IsBusy,
+        IN_PATH,
+    ),
+    case(
+        "a_volume_in_a_volume",
+        &[("usr", Kind::Copy), ("usr/lib", Kind::Copy)],
+        Later::Works,
+        IN_PATH,
+    ),
     Case {
         layout: Layout::Rhel,
         ..case("etc_rhel", &[("etc", Kind::Copy)], Later::IsBusy, USUAL)
@@ -105,6 +142,9 @@ fn main() -> ExitCode {
         a_second_configuration,
         musl,
     ];
+    tests.push(harness::test("races", &[Root], races::races));
+    let needs = [Root, Command("dpkg-deb")];
+    tests.push(harness::test("packages", &needs, packages::are_installed));
     for case in CASES {
         for ldconfig in ["auto", "host"] {
             let name = format!("{}_{ldconfig}", case.name);
@@ -124,6 +164,10 @@ struct World {
 
 impl World {
     fn new(root: rootfs::Builder, volumes: &[(&'static str, Kind)]) -> Self {
+        // A mount point that the image has in any case is only made sure of.
+        let root = volumes
+            .iter()
+            .fold(root, |root, (place, _)| root.directory(place));
         let mut world = Self {
             scratch: Scratch::new().unwrap(),
             container: start(container::Builder::new(root)),
@@ -134,7 +178,7 @@ impl World {
             fs::create_dir(&volume).unwrap();
             if *kind != Kind::Empty {
                 let source = world.container.root().join(place).join(".");
-                let mut copy = Command::new("cp");
+                let mut copy = process::Command::new("cp");
                 assert!(
                     copy.arg("-a")
                         .args([&source, &volume])
@@ -164,6 +208,19 @@ impl World {
             world.volumes.push((place, volume, before));
         }
         world
+    }
+
+    /// Returns the directory of a volume.
+    fn volume(&self, name: &str) -> &Path {
+        let found = self.volumes.iter().find(|(place, ..)| *place == name);
+        &found.unwrap().1
+    }
+
+    /// Records the volumes as they are.
+    fn look(&mut self) {
+        for (_, volume, before) in &mut self.volumes {
+            *before = Tree::of(volume).unwrap();
+        }
     }
 
     /// Prepares `configure`.
