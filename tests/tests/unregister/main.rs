@@ -30,6 +30,9 @@ fn main() -> ExitCode {
         packages_undo_only_their_own,
         a_broken_machine_is_survived,
         each_name_is_removed_by_itself,
+        a_service_manager_that_hangs_is_given_up,
+        containerd_1_6_ignores_cdi,
+        features_that_stay_are_named,
         a_default_runtime_gives_way,
         drop_ins_share_an_import,
     ])
@@ -366,4 +369,55 @@ fn a_broken_machine_is_survived() {
         assert_eq!(world.text(path).as_deref(), text, "{path}");
     }
     assert!(!world.notes());
+}
+
+fn a_service_manager_that_hangs_is_given_up() {
+    let world = World::new();
+    let systemctl = "#!/bin/sh\n[ \"$1\" != reload ] || sleep 1000\n";
+    world.put("programs/systemctl", systemctl, 0o755);
+    let outcome = world.succeeds(&format!("{CONFIGURE} --runtime=docker; {UNREGISTER}"));
+    assert_eq!(world.text(DAEMON), None);
+    assert!(outcome.stderr.contains("kill -s HUP"), "{outcome:#?}");
+}
+
+fn containerd_1_6_ignores_cdi() {
+    let world = World::new();
+    for (version, is_ignored) in [("1.6.20~ds1", true), ("1.7.24", false), ("v2.1.4", false)] {
+        let text =
+            format!("#!/bin/sh\necho containerd github.com/containerd/containerd {version} x\n");
+        world.put("programs/containerd", &text, 0o755);
+        let program = "--executable-path=/usr/local/bin/containerd";
+        let configure = format!("{CONFIGURE} --runtime=containerd --dry-run {program}");
+        let outcome = world.succeeds(&format!("{configure} --cdi.enabled"));
+        let warning = "--cdi.enabled is ignored by containerd 1.6";
+        assert_eq!(outcome.stderr.contains(warning), is_ignored, "{outcome:#?}");
+        assert!(!world.succeeds(&configure).stderr.contains("cdi"));
+    }
+}
+
+/// An editor that writes a new file loses the record of what was there before.
+fn features_that_stay_are_named() {
+    let world = World::new();
+    let configure = format!("{CONFIGURE} --runtime=docker");
+    let edit = |options: &str| {
+        world.succeeds(&format!("{configure} --cdi.enabled {options}"));
+        let text = world.text(DAEMON).unwrap();
+        fs::remove_file(world.at(DAEMON)).unwrap();
+        world.put(
+            DAEMON,
+            &text.replacen('{', "{\n    \"debug\": true,", 1),
+            0o644,
+        );
+    };
+    edit("");
+    let outcome = world.succeeds(&format!("{configure} --remove"));
+    let warning = format!("/{DAEMON}: features.cdi stays");
+    assert!(outcome.stderr.contains(&warning), "{outcome:#?}");
+    assert!(world.text(DAEMON).unwrap().contains("\"cdi\": true"));
+    // Without an edit it goes.
+    fs::remove_file(world.at(DAEMON)).unwrap();
+    world.succeeds(&format!("{configure} --cdi.enabled"));
+    let outcome = world.succeeds(&format!("{configure} --remove"));
+    assert!(!outcome.stderr.contains("features.cdi"), "{outcome:#?}");
+    assert_eq!(world.text(DAEMON), None);
 }

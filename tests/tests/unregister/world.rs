@@ -52,7 +52,7 @@ impl World {
             "set -e; cd {root}; mkdir -p usr proc .{BIN}\n\
              for d in bin sbin lib lib64; do [ ! -e /$d ] || ln -sfn usr/$d $d; done\n\
              mount --rbind /usr usr; mount -t tmpfs none usr/local; mkdir usr/local/bin; cp programs/* usr/local/bin\n\
-             mount -t proc none proc; ln -sfn ../run var/run\n\
+             mount -t proc none proc; mkdir -p dev; : > dev/null; mount --bind /dev/null dev/null; ln -sfn ../run var/run\n\
              [ -e .{BIN}/nvidia-ctk ] || cp {ctk} .{BIN}/nvidia-ctk; exec chroot . env PATH={BIN}:/usr/bin:/bin sh -c '{script}'",
             root = self.scratch.path().display(),
             ctk = beside("nvidia-ctk").unwrap().display(),

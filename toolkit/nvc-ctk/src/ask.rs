@@ -1,22 +1,37 @@
 //! Asks other programs: runs a command, with a deadline and a limit for its answer.
 //!
-//! A daemon that hangs must not keep its client, and so us, waiting.
+//! A daemon that hangs must not keep its client, and so us, waiting. The client ends with us, together with its descendants.
 
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 
 /// How long a program may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two looks at a running program.
 const PAUSE: Duration = Duration::from_millis(5);
+/// How long a killed program may take to end. One that waits for a filesystem's server does not.
+const END: Duration = Duration::from_millis(200);
 /// The longest answer.
 const MAX_SIZE: u64 = 4 << 20;
+
+/// Signals that end this program, and then the program it asks, too.
+const ENDING: [Signal; 4] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+];
 
 /// Returns what a program prints.
 ///
@@ -26,48 +41,153 @@ pub(crate) fn ask(program: &str, arguments: &[&str]) -> Result<String> {
     ask_within(program, arguments, TIMEOUT)
 }
 
-fn ask_within(program: &str, arguments: &[&str], timeout: Duration) -> Result<String> {
+/// Does so with another deadline.
+pub(crate) fn ask_within(program: &str, arguments: &[&str], timeout: Duration) -> Result<String> {
     let failed = |text: String| {
         let line = [&[program], arguments].concat().join(" ");
         Error::new(ErrorKind::System, format!("{line}: {text}"))
     };
-    let mut child = Command::new(program)
+    let signals = HeldSignals::new().map_err(|errno| failed(errno.to_string()))?;
+    let child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .process_group(0) // it ends with its descendants
         .spawn()
         .map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
             Error::file("execution failed", program, errno)
         })?;
-    let (out, err) = (answer(child.stdout.take()), answer(child.stderr.take()));
+    let mut group = Group(child);
+    let (out, err) = (answer(group.0.stdout.take()), answer(group.0.stderr.take()));
+    let (mut out, mut err) = (Answer::new(out), Answer::new(err));
     let end = Instant::now() + timeout;
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if Instant::now() < end => thread::sleep(PAUSE),
-            Ok(None) => {
-                let _ = child.kill();
-                let _ = child.wait();
+    let (out, err) = loop {
+        let success = group.success().map_err(|errno| failed(errno.to_string()))?;
+        // A descendant may still have the pipes, and only a failure needs the second one.
+        let (has_out, has_err) = (out.has_come(), err.has_come());
+        let is_late = Instant::now() >= end;
+        match success {
+            Some(true) if has_out => break (out, None),
+            Some(false) if has_out && (has_err || is_late) => break (out, Some(err)),
+            _ if is_late => {
+                group.end();
                 return Err(failed(format!("no answer within {timeout:?}")));
             }
-            Err(error) => return Err(failed(error.to_string())),
+            _ => {}
         }
+        if let Some(signal) = signals.received() {
+            group.end();
+            drop(signals);
+            let _ = raise(signal);
+            return Err(failed(format!("ended by {signal}")));
+        }
+        thread::sleep(PAUSE);
     };
-    // A descendant may still have the pipes.
-    let receive = |from: mpsc::Receiver<Vec<u8>>| {
-        let rest = end.saturating_duration_since(Instant::now());
-        from.recv_timeout(rest).ok()
-    };
-    let out = receive(out).ok_or_else(|| failed(format!("no answer within {timeout:?}")))?;
-    if !status.success() {
-        let reason = receive(err).unwrap_or_default();
-        let reason = String::from_utf8_lossy(&reason);
+    let status = group.0.wait().map_err(|error| failed(error.to_string()))?;
+    if let Some(err) = err {
+        let reason = String::from_utf8_lossy(&err.bytes).into_owned();
         let reason = reason.lines().next().unwrap_or_default();
         return Err(failed(format!("{status}: {reason}")));
     }
-    String::from_utf8(out).map_err(|error| failed(error.to_string()))
+    String::from_utf8(out.bytes).map_err(|error| failed(error.to_string()))
+}
+
+/// The signals that end this program, as long as another one runs for it: the terminal sends them only to this program's
+/// process group.
+struct HeldSignals {
+    /// The former mask.
+    former: SigSet,
+    descriptor: SignalFd,
+}
+
+impl HeldSignals {
+    fn new() -> nix::Result<Self> {
+        // An ignored signal would be reported as well.
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mut held = SigSet::empty();
+        for signal in ENDING {
+            if !is_ignored(&status, signal) {
+                held.add(signal);
+            }
+        }
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let descriptor = SignalFd::with_flags(&held, flags)?;
+        let former = held.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        Ok(Self { former, descriptor })
+    }
+
+    fn received(&self) -> Option<Signal> {
+        let found = self.descriptor.read_signal().ok()??;
+        let number = i32::try_from(found.ssi_signo).ok()?;
+        Signal::try_from(number).ok()
+    }
+}
+
+impl Drop for HeldSignals {
+    fn drop(&mut self) {
+        let _ = self.former.thread_set_mask();
+    }
+}
+
+/// Returns true if a text of /proc/PID/status says that a signal is ignored.
+fn is_ignored(status: &str, signal: Signal) -> bool {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal as i32 - 1)) != 0)
+}
+
+/// A program in a process group of its own.
+struct Group(Child);
+
+impl Group {
+    fn id(&self) -> Pid {
+        Pid::from_raw(self.0.id().cast_signed())
+    }
+
+    /// Returns whether it succeeded; None if it still runs. It is not reaped, so that its number stays that of the group.
+    fn success(&self) -> nix::Result<Option<bool>> {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        match waitid(Id::Pid(self.id()), flags)? {
+            WaitStatus::StillAlive => Ok(None),
+            status => Ok(Some(matches!(status, WaitStatus::Exited(_, 0)))),
+        }
+    }
+
+    /// Kills it and its descendants.
+    fn end(&mut self) {
+        let _ = killpg(self.id(), Signal::SIGKILL);
+        let end = Instant::now() + END;
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < end {
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// What a program writes to a pipe.
+struct Answer {
+    from: mpsc::Receiver<Vec<u8>>,
+    bytes: Vec<u8>,
+    has_come: bool,
+}
+
+impl Answer {
+    fn new(from: mpsc::Receiver<Vec<u8>>) -> Self {
+        Self {
+            from,
+            bytes: Vec::new(),
+            has_come: false,
+        }
+    }
+
+    fn has_come(&mut self) -> bool {
+        if let Ok(bytes) = self.from.try_recv() {
+            self.bytes = bytes;
+            self.has_come = true;
+        }
+        self.has_come
+    }
 }
 
 /// Reads a pipe to its end, in a thread.
@@ -107,11 +227,31 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_hangs_is_killed() {
-        let short = Duration::from_millis(50);
-        for command in ["exec sleep 100", "sleep 100 & echo a"] {
-            let error = ask_within("sh", &["-c", command], short).unwrap_err();
-            assert!(error.message().contains("no answer within 50ms"));
+    fn a_program_that_hangs_is_killed_with_its_descendants() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("pid");
+        let short = Duration::from_millis(500);
+        for command in ["sleep 100 & echo $! > $0; wait", "sleep 100 & echo $! > $0"] {
+            let words = ["-c", command, file.to_str().unwrap()];
+            let error = ask_within("sh", &words, short).unwrap_err();
+            assert!(error.message().contains("no answer within 500ms"));
+            let pid = std::fs::read_to_string(&file).unwrap();
+            let gone = || {
+                let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+                status.map_or(true, |text| {
+                    text.contains(") Z ") || !text.contains("sleep")
+                })
+            };
+            while !gone() {
+                thread::sleep(PAUSE); // a kill takes effect later
+            }
         }
+    }
+
+    #[test]
+    fn ignored_signals_are_known() {
+        let status = "Name:\tx\nSigIgn:\t0000000000000001\n";
+        assert!(is_ignored(status, Signal::SIGHUP));
+        assert!(!is_ignored(status, Signal::SIGINT) && !is_ignored("", Signal::SIGHUP));
     }
 }

@@ -8,12 +8,12 @@ mod containers;
 mod mentions;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
 use nvc_hostfile::{HostFile, programs};
 
+use crate::ask::ask;
 use crate::engine::edits::{Engine, removal};
 use crate::engine::notes::{self, Note};
 use crate::engine::program;
@@ -199,9 +199,9 @@ fn reload_docker() -> bool {
     let Some(systemctl) = programs::find("systemctl", &directories) else {
         return false;
     };
-    let succeeds = |arguments: &[&str]| {
-        let status = Command::new(&systemctl).args(arguments).status();
-        status.is_ok_and(|status| status.success())
+    let Some(systemctl) = systemctl.to_str() else {
+        return false;
     };
+    let succeeds = |arguments: &[&str]| ask(systemctl, arguments).is_ok();
     succeeds(&["is-active", "-q", "docker.service"]) && succeeds(&["reload", "docker.service"])
 }

@@ -1,14 +1,19 @@
 //! Finds running containers of the NVIDIA runtime: without it, their engine cannot stop them.
 //!
 //! containerd, and so docker, notes the runtime's program in a container's bundle; CRI-O's and Podman's conmon has it on its
-//! command line.
+//! command line. That is in the process's memory, which can be a file of a filesystem that its user serves, and does not
+//! answer: another process reads it, with a deadline.
 
 use std::fmt;
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use std::time::{Duration, Instant};
+
+use log::warn;
+
 use super::mentions::Programs;
+use crate::ask::ask_within;
 
 /// Bundles of running containers, as `NAMESPACE/ID` below these directories.
 const BUNDLES: [&str; 3] = [
@@ -19,6 +24,12 @@ const BUNDLES: [&str; 3] = [
 
 /// Namespace of docker's containers in containerd.
 const DOCKERS: &str = "moby";
+
+/// The name of the process that watches over a container of CRI-O or Podman.
+const CONMON: &str = "conmon";
+
+/// How long reading all of their command lines may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Size limit of the files that are read.
 const MAX_SIZE: u64 = 64 << 10;
@@ -48,19 +59,51 @@ impl fmt::Display for Container {
 
 /// Returns the running containers of these programs. `root` is `/`, except in tests.
 pub(super) fn running(root: &Path, programs: &Programs<'_>) -> Vec<Container> {
+    running_within(root, programs, PATIENCE)
+}
+
+fn running_within(root: &Path, programs: &Programs<'_>, patience: Duration) -> Vec<Container> {
     let mut found: Vec<Container> = BUNDLES
         .iter()
         .flat_map(|top| entries(&root.join(top)))
         .flat_map(|namespace| entries(&namespace))
         .filter_map(|bundle| of_bundle(root, &bundle, programs))
-        .chain(
-            entries(&root.join("proc"))
-                .iter()
-                .filter_map(|process| of_conmon(process, programs)),
-        )
         .collect();
+    let end = Instant::now() + patience;
+    for process in conmons(&root.join("proc")) {
+        let rest = end.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            warn!(
+                "running containers of podman and CRI-O may use the runtime, too: podman ps; crictl ps"
+            );
+            break;
+        }
+        let line = process.join("cmdline");
+        let Some(line) = line.to_str().map(|path| ask_within("cat", &[path], rest)) else {
+            continue;
+        };
+        // It may have ended.
+        found.extend(line.ok().and_then(|line| of_conmon(&line, programs)));
+    }
     found.sort_by(|one, other| (&one.engine, &one.id).cmp(&(&other.engine, &other.id)));
     found
+}
+
+/// Returns the processes of that name, root's first: any user can have some that do not answer.
+fn conmons(proc: &Path) -> Vec<PathBuf> {
+    let is_conmon = |process: &PathBuf| {
+        text(&process.join("comm")).is_some_and(|name| name.trim_end() == CONMON)
+    };
+    let mut found: Vec<PathBuf> = entries(proc).into_iter().filter(is_conmon).collect();
+    found.sort_by_key(|process| !is_root_s(process));
+    found
+}
+
+/// Returns true if all ids of a process are root's.
+fn is_root_s(process: &Path) -> bool {
+    let status = text(&process.join("status")).unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    ids.is_some_and(|ids| ids.split_whitespace().all(|id| id == "0"))
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -90,11 +133,10 @@ fn of_bundle(root: &Path, bundle: &Path, programs: &Programs<'_>) -> Option<Cont
 }
 
 /// Any user, and any container, can have a process of this name: nothing that its command line says is looked up.
-fn of_conmon(process: &Path, programs: &Programs<'_>) -> Option<Container> {
-    let line = text(&process.join("cmdline"))?;
+fn of_conmon(line: &str, programs: &Programs<'_>) -> Option<Container> {
     let words: Vec<&str> = line.split('\0').collect();
     let program = Path::new(words.first()?).file_name()?;
-    (program.as_bytes() == b"conmon").then_some(())?;
+    (program == CONMON).then_some(())?;
     let value = |short: &str, long: &str| {
         let pairs = words.windows(2);
         let mut pairs = pairs.filter(|pair| pair[0] == short || pair[0] == long);
@@ -158,7 +200,19 @@ mod tests {
         put("proc/18/cmdline", &line("no", "/usr/bin/crun"));
         put("proc/21/cmdline", &line("three", &ours));
         put("proc/22/cmdline", &line("x; reboot", &ours));
-        let found: Vec<String> = running(&root, &programs)
+        put("proc/23/cmdline", &line("another", &ours));
+        for pid in [18, 21, 22] {
+            put(&format!("proc/{pid}/comm"), "conmon\n");
+        }
+        // Its user lets nobody read its memory.
+        put("proc/1/comm", "conmon\n");
+        put("proc/1/status", "Uid:\t7\t7\t7\t7\n");
+        let ids = "Name:\tconmon\nUid:\t0\t0\t0\t0\n";
+        put("proc/21/status", ids);
+        let fifo = nix::sys::stat::Mode::S_IRWXU;
+        nix::unistd::mkfifo(&root.join("proc/1/cmdline"), fifo).unwrap();
+        let patience = Duration::from_secs(2);
+        let found: Vec<String> = running_within(&root, &programs, patience)
             .into_iter()
             .map(|found| format!("{} {} {:?}", found.engine, found.id, found.pid))
             .collect();

@@ -1,0 +1,95 @@
+//! nvidia-ctk asks other programs: a signal that ends it ends them, too, together with what they started.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nvc_testkit::cli::beside;
+use nvc_testkit::files;
+use nvc_testkit::harness;
+use nvc_testkit::machine::Scratch;
+
+/// Longer than a loaded machine takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    harness::main(nvc_testkit::tests![&[];
+        they_end_by_the_same_signal,
+        ignored_signals_stay_ignored,
+    ])
+}
+
+/// Starts nvidia-ctk, which asks a program that answers late; returns it, and the numbers of the program and of its child.
+fn started(scratch: &Scratch, before: &str, answer: &str) -> (std::process::Child, [u32; 2]) {
+    let program = scratch.join("containerd");
+    let pids = scratch.join("pids");
+    let text = format!(
+        "#!/bin/sh\nsleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}\n{answer}\n",
+        pids.display()
+    );
+    files::file(&program, &text, 0o755).unwrap();
+    let line = format!(
+        "{before} exec {} runtime configure --runtime=containerd --config={} --dry-run --executable-path={}",
+        beside("nvidia-ctk").unwrap().display(),
+        scratch.join("config.toml").display(),
+        program.display(),
+    );
+    let mut command = Command::new("sh");
+    let command = command.args(["-c", &line]).stdin(Stdio::null());
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null());
+    let child = child.spawn().unwrap();
+    let numbers = wait_for(|| {
+        let text = fs::read_to_string(&pids).ok()?;
+        let mut numbers = text.split_whitespace().map(|pid| pid.parse().unwrap());
+        Some([numbers.next()?, numbers.next()?])
+    });
+    (child, numbers)
+}
+
+fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "it does not happen");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn is_running(pid: u32) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
+    stat.is_ok_and(|text| !text.contains(") Z "))
+}
+
+fn send(signal: &str, pid: u32) {
+    let status = Command::new("kill")
+        .args(["-s", signal, &pid.to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+fn they_end_by_the_same_signal() {
+    for (signal, number) in [("INT", 2), ("TERM", 15), ("HUP", 1), ("QUIT", 3)] {
+        let scratch = Scratch::new().unwrap();
+        let (mut ctk, others) = started(&scratch, "ulimit -c 0;", "wait");
+        send(signal, ctk.id());
+        assert_eq!(ctk.wait().unwrap().signal(), Some(number), "{signal}");
+        wait_for(|| others.iter().all(|pid| !is_running(*pid)).then_some(()));
+    }
+}
+
+/// As `nohup` starts a program.
+fn ignored_signals_stay_ignored() {
+    let scratch = Scratch::new().unwrap();
+    let answer = "until [ -e $0.go ]; do sleep 0.01; done; kill $!";
+    let (mut ctk, [_, child]) = started(&scratch, "trap '' HUP;", answer);
+    send("HUP", ctk.id());
+    files::file(&scratch.join("containerd.go"), "", 0o644).unwrap();
+    assert_eq!(ctk.wait().unwrap().code(), Some(0));
+    wait_for(|| (!is_running(child)).then_some(()));
+}
