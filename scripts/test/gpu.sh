@@ -31,7 +31,7 @@ case ${1:-} in
   *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 for need in cc ldd readelf strip runc busybox; do
-  command -v $need >/dev/null || fail "$need is missing; scripts/setup.sh tests installs it"
+  command -v $need >/dev/null || fail "$need is missing; this needs Debian's packages gcc, libc-bin, binutils, runc and busybox-static"
 done
 ldd "$(command -v busybox)" >/dev/null 2>&1 && fail "busybox is not static; Debian's package busybox-static has a static one"
 
