@@ -274,7 +274,7 @@ fn find_mig<'a>(
 /// Finds the device whose UUID starts with `item`: a GPU, or a MIG device with its GPU.
 ///
 /// # Errors
-/// Several UUIDs start so, those of lost GPUs included: which one is meant must not depend on which GPU is lost.
+/// Several UUIDs start so, those of lost GPUs included, or could: which one is meant must not depend on which GPU is lost.
 fn find_by_start<'a>(
     gpus: &'a [Gpu],
     lost: &[FailedGpu],
@@ -300,10 +300,11 @@ fn find_by_start<'a>(
     match (&found[..], &gone[..]) {
         ([], []) => Ok(None),
         ([(uuid, device)], []) => {
-            if let Some(doubt) = doubt(item, uuid, device.1.is_some(), lost) {
-                log::warn!("{doubt}");
-            }
-            Ok(Some(*device))
+            // An old driver's MIG devices are named after their GPU.
+            let is_mig = device.1.is_some() && prefix != Some("MIG-GPU-");
+            let mut lost = lost.iter();
+            let gone = lost.find(|gpu| is_mig || gpu.uuid.is_none());
+            gone.map_or(Ok(Some(*device)), |gpu| Err(doubtful(item, uuid, gpu)))
         }
         ([], [gpu]) => Err(lost_error(item, gpu)),
         _ => {
@@ -314,13 +315,11 @@ fn find_by_start<'a>(
     }
 }
 
-/// Says that the start of a UUID is the start of one only as long as a lost GPU does not tell its own, or those of its MIG
-/// devices.
-fn doubt(item: &str, uuid: &str, is_mig: bool, lost: &[FailedGpu]) -> Option<String> {
-    let gpu = lost.iter().find(|gpu| is_mig || gpu.uuid.is_none())?;
-    Some(format!(
-        "{item} is taken for {uuid}, although the UUIDs of {gpu}, which is not usable, are unknown: write the whole UUID"
-    ))
+/// The start of a UUID is that of one only because a lost GPU does not tell its own, or those of its MIG devices.
+fn doubtful(item: &str, uuid: &str, gpu: &FailedGpu) -> Error {
+    let cause =
+        format!("{uuid} starts so, but {gpu} is not usable, and which UUIDs it has is unknown");
+    Error::fault(ErrorKind::InvalidArgument, item, cause).hint("write the whole UUID")
 }
 
 fn ambiguous(item: &str, uuids: &[&str]) -> Error {

@@ -210,19 +210,32 @@ fn the_start_of_a_uuid_is_a_name() {
 
 /// A lost GPU usually has no UUID any more, and never MIG devices.
 #[test]
-fn a_start_that_is_unique_because_a_gpu_is_lost_is_doubted() {
-    let known = lost();
+fn a_start_that_is_unique_because_a_gpu_is_lost_is_an_error() {
+    let (gpus, known) = (machine(), lost());
     assert!(known.iter().all(|gpu| gpu.uuid.is_some()));
-    let nameless: Vec<_> = lost()
+    let nameless = lost()
         .into_iter()
-        .map(|gpu| FailedGpu { uuid: None, ..gpu })
-        .collect();
-    assert_eq!(doubt("GPU-8a4d", "GPU-8a4d1f3c-01", false, &[]), None);
-    assert_eq!(doubt("GPU-8a4d", "GPU-8a4d1f3c-01", false, &known), None);
-    for (is_mig, lost) in [(false, &nameless), (true, &nameless), (true, &known)] {
-        let text = doubt("GPU-8a4d", "GPU-8a4d1f3c-01", is_mig, lost).unwrap();
-        assert!(text.contains("taken for GPU-8a4d1f3c-01"), "{text}");
+        .map(|gpu| FailedGpu { uuid: None, ..gpu });
+    let nameless: Vec<_> = nameless.collect();
+    for (name, lost, is_chosen) in [
+        ("GPU-8a4d", &known, true),
+        ("GPU-8a4d", &nameless, false),
+        ("GPU-8a4d1f3c-01", &nameless, true),
+        ("MIG-5f-12", &nameless, true),
+        ("0", &nameless, true),
+    ] {
+        let chosen = select_devices(&gpus, lost, &[name]);
+        assert_eq!(chosen.is_ok(), is_chosen, "{name}: {chosen:?}");
     }
+    let gpus = [gpu(
+        0,
+        "00000000:3b:00.0",
+        "GPU-8a4d1f3c-01",
+        &["MIG-5f11-12"],
+    )];
+    let error = select_devices(&gpus, &known, &["MIG-5f11"]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("MIG-5f11-12 starts so, but GPU"));
 }
 
 #[test]

@@ -2,10 +2,13 @@
 
 use std::fs;
 
+use nvc_testkit::machine;
+use nvc_testkit::profile::{Fault, MigMode, Profile};
 use serde_json::json;
 
+use super::machines;
 use super::runtimes::{Body, Bundle};
-use super::world::{World, complaint, look, printed, sight};
+use super::world::{World, both, complaint, look, printed, sight};
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, Body)] = &[
@@ -16,6 +19,7 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
         "compares_other_names_by_nodes",
         compares_other_names_by_nodes,
     ),
+    ("starts_of_uuids_name_gpus", starts_of_uuids_name_gpus),
 ];
 
 const NOTHING: &str = "ls /dev";
@@ -36,6 +40,14 @@ impl By {
         match self {
             Self::Runtime(mode) => World::new(runtime, mode, ""),
             Self::Hook => World::new(runtime, "legacy", ""),
+        }
+    }
+
+    /// Creates an environment on a machine with this profile.
+    fn machine(self, runtime: &str, profile: &Profile) -> World {
+        match self {
+            Self::Runtime(mode) => machines::world(runtime, mode, profile),
+            Self::Hook => machines::world(runtime, "legacy", profile),
         }
     }
 
@@ -175,6 +187,58 @@ fn compares_other_names_by_nodes(runtime: &str) {
         } else {
             let said = complaint(&mut bundle.run());
             assert!(said.contains("no GPU is left"), "{visible}: {said}");
+        }
+    }
+}
+
+/// Each way takes the start of a UUID, and neither guesses nor hides what it cannot know.
+fn starts_of_uuids_name_gpus(runtime: &str) {
+    let ways = ALL.into_iter().chain([By::Runtime("cdi")]);
+    // A specification has no GPU in MIG mode.
+    let mut usual = machine::driver().profile().clone();
+    usual.gpus[1].mig = MigMode::Off;
+    usual.mig_devices.clear();
+    let uuid = |index: usize| usual.gpus[index].uuid.as_str();
+    // The second GPU differs from the first one in the last character only.
+    let mut alike = usual.clone();
+    let (start, last) = uuid(0).split_at(uuid(0).len() - 1);
+    alike.gpus[1].uuid = format!("{start}{}", if last == "f" { "e" } else { "f" });
+    let lost = usual.clone().fault(Fault::Fail {
+        symbol: "nvmlDeviceGetUUID".into(),
+        code: 15,
+        gpu: Some(0),
+    });
+    for by in ways {
+        let run = |profile: &Profile, name: &str| {
+            let env = format!("NVIDIA_VISIBLE_DEVICES={name}");
+            let bundle = Bundle::new(by.machine(runtime, profile), &[&env], &look());
+            let (seen, said) = both(&mut by.run(runtime, &bundle));
+            let given = seen == sight(bundle.world.driver, 1);
+            (
+                given,
+                format!("{by:?}, {name}: {said}{}{seen}", bundle.world.log()),
+            )
+        };
+        let (given, said) = run(&usual, &uuid(1)[.."GPU-1234".len()]);
+        assert!(given, "{said}");
+        let (given, said) = run(&usual, &uuid(1)[.."GPU-123".len()]);
+        assert!(!given, "three characters are too few: {said}");
+        // A whole name wins; the start of two is an error with the candidates.
+        let (given, said) = run(&alike, &alike.gpus[1].uuid);
+        assert!(given, "{said}");
+        let (given, said) = run(&alike, start);
+        assert!(!given, "{said}");
+        // crun does not show what a hook says.
+        let is_shown = by != By::Hook || runtime != "crun";
+        for gpu in &alike.gpus {
+            assert!(!is_shown || said.contains(&gpu.uuid), "{said}");
+        }
+        // A specification has only what NVML listed when it was written.
+        if by != By::Runtime("cdi") {
+            let (given, said) = run(&lost, &uuid(1)[.."GPU-1234".len()]);
+            let doubt = format!("{} starts so, but GPU 0", uuid(1));
+            assert!(!given, "{said}");
+            assert!(!is_shown || said.contains(&doubt), "{said}");
         }
     }
 }
