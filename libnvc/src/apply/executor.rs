@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat};
 
 use crate::apply::authority::{Authority, Callers};
-use crate::apply::cache_update::{Update, finish_update, place_folders, start_update};
+use crate::apply::cache_update::{Update, Workplace};
 use crate::apply::cgroup;
 use crate::apply::entrance::{become_owner, enter, own_descriptors};
 use crate::apply::journal::{Journal, Mark};
@@ -164,22 +164,14 @@ fn all_steps(
                 // ldconfig may not write there.
                 fixed::link(&in_tmpfs, &tree, descriptors, journal)?;
             }
-            let folders = place_folders(
-                &update,
-                &mut tree,
+            let mut place = Workplace {
+                tree: &mut tree,
                 container,
                 descriptors,
                 journal,
-                warnings,
-            );
-            start_update(
-                update,
-                Box::new(folders),
-                &tree,
-                container,
-                descriptors,
-                journal,
-            )?
+            };
+            let folders = place.place_folders(&update, warnings);
+            place.start(update, Box::new(folders))?
         }
     };
     let before_update = attempts.mounted.len();
@@ -197,12 +189,13 @@ fn all_steps(
     if let Some(rules) = work.devices {
         allow(rules, &skipped, journal)?;
     }
-    let tools = fixed::Tools {
-        redirection: &redirection,
-        attacher: &mut attacher,
+    let place = Workplace {
+        tree: &mut tree,
+        container,
+        descriptors,
         journal,
     };
-    match finish_update(update, &mut tree, container, descriptors, tools) {
+    match place.finish(update, &redirection, &mut attacher) {
         Ok(Outcome::Found) => {}
         Ok(Outcome::Covered(warning)) => skipped.reasons.push(warning),
         Ok(Outcome::Refused(error)) if is_read_only || work.loader_need != Need::Required => {
