@@ -18,6 +18,8 @@ pub(crate) mod undo;
 
 mod tables;
 
+use std::path::Path;
+
 pub(crate) use change::Change;
 
 /// The runtime to register.
@@ -31,6 +33,24 @@ pub(crate) struct Runtime {
     pub(crate) set_as_default: bool,
     /// Let the engine resolve CDI names itself.
     pub(crate) enable_cdi: bool,
+}
+
+/// The files of a configuration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Files<'a> {
+    /// The main file.
+    pub(crate) path: &'a Path,
+    /// Its text; None if it is missing.
+    pub(crate) text: Option<&'a str>,
+    /// The drop-in; None: edit the main file.
+    pub(crate) drop_in: Option<&'a Path>,
+    /// The text of that file.
+    pub(crate) drop_in_text: Option<&'a str>,
+    /// The engine's own dump of its configuration, if available.
+    pub(crate) dumped: Option<&'a str>,
+    /// True if this containerd drops its built-in runtime when the section names another one, as 1.x does. Without its
+    /// default runtime the CRI plugin does not load.
+    pub(crate) drops_default: bool,
 }
 
 #[cfg(test)]

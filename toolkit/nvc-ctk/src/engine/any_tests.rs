@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::{Change, Runtime, containerd, crio, docker, tables, undo};
+use super::{Change, Files, Runtime, containerd, crio, docker, tables, undo};
 use crate::any_text::{Known, Values, Writer, json_values, numbers, toml_values, without};
 
 const PATH: &str = "/e/file";
@@ -141,7 +141,7 @@ proptest! {
         let (path, drop_in) = (Path::new(PATH), has_drop_in.then_some(Path::new("/e/conf.d/99.toml")));
         let runtime = runtime(is_all);
         let add = |text: &str| {
-            let files = containerd::Files { path, text: Some(text), drop_in, drop_in_text: None, dumped: None, drops_default: false };
+            let files = Files { path, text: Some(text), drop_in, drop_in_text: None, dumped: None, drops_default: false };
             containerd::add(files, &runtime)
         };
         // Without a version, the file is one of version 1.
@@ -177,7 +177,7 @@ proptest! {
         let path = Path::new(PATH);
         let runtime = runtime(is_all);
         let add = |text: &str| {
-            let files = crio::Files { path, text: Some(text), drop_in: None, drop_in_text: None, dumped: None };
+            let files = Files { path, text: Some(text), drop_in: None, drop_in_text: None, dumped: None, drops_default: false };
             crio::add(files, &runtime)
         };
         let changed = [vec!["crio", "runtime", "default_runtime"], vec!["crio", "runtime", "runtimes", "nvidia"]];

@@ -21,31 +21,13 @@ use section::{BUILT_IN, cdi_key, keep_default, plugin_of, register, runtimes_of,
 
 use super::change::Change;
 use super::undo::Removal;
-use super::{Runtime, tables};
+use super::{Files, Runtime, tables};
 use crate::toml_values;
 
 /// containerd's configuration file.
 pub(crate) const CONFIG: &str = "/etc/containerd/config.toml";
 /// The drop-in file.
 pub(crate) const DROP_IN: &str = "/etc/containerd/conf.d/99-nvidia.toml";
-
-/// The files of a configuration.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Files<'a> {
-    /// The main file.
-    pub(crate) path: &'a Path,
-    /// Its text; None if it is missing.
-    pub(crate) text: Option<&'a str>,
-    /// The drop-in; None: edit the main file.
-    pub(crate) drop_in: Option<&'a Path>,
-    /// The text of that file.
-    pub(crate) drop_in_text: Option<&'a str>,
-    /// containerd's own dump of its configuration, if available.
-    pub(crate) dumped: Option<&'a str>,
-    /// True if this containerd drops its built-in runtime when the section names another one, as 1.x does. Without its
-    /// default runtime the CRI plugin does not load.
-    pub(crate) drops_default: bool,
-}
 
 /// Registers the runtime: changes to the drop-in, if there is one, and to the main file.
 pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {

@@ -7,7 +7,7 @@ use toml_edit::{Item, Table};
 
 use super::change::Change;
 use super::undo::Removal;
-use super::{Runtime, tables};
+use super::{Files, Runtime, tables};
 use crate::toml_values;
 
 /// CRI-O's configuration file.
@@ -17,21 +17,6 @@ pub(crate) const DROP_IN: &str = "/etc/crio/crio.conf.d/99-nvidia.toml";
 
 const RUNTIMES: [&str; 3] = ["crio", "runtime", "runtimes"];
 const DEFAULT: [&str; 3] = ["crio", "runtime", "default_runtime"];
-
-/// The files of a configuration.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Files<'a> {
-    /// The main file.
-    pub(crate) path: &'a Path,
-    /// Its text; None if it is missing.
-    pub(crate) text: Option<&'a str>,
-    /// The drop-in; None: edit the main file.
-    pub(crate) drop_in: Option<&'a Path>,
-    /// The text of that file.
-    pub(crate) drop_in_text: Option<&'a str>,
-    /// CRI-O's own dump of its configuration, if available.
-    pub(crate) dumped: Option<&'a str>,
-}
 
 /// Registers the runtime in the drop-in, or in the main file if there is none.
 pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Change> {

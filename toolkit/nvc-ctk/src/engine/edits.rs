@@ -9,7 +9,7 @@ use libnvc::Result;
 use nvc_hostfile::HostFile;
 
 use crate::engine::undo::{self, Removal};
-use crate::engine::{Change, Runtime, containerd, crio, docker, record, tables};
+use crate::engine::{Change, Files, Runtime, containerd, crio, docker, record, tables};
 
 /// The engines that can be configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,18 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
+    /// Returns the files, which are not read yet.
+    fn files(&self) -> Files<'_> {
+        Files {
+            path: &self.config,
+            text: None,
+            drop_in: self.drop_in.as_deref(),
+            drop_in_text: None,
+            dumped: None,
+            drops_default: self.drops_default,
+        }
+    }
+
     /// Returns containerd's drop-in, which repeats a section of the main file.
     fn containerd_drop_in(&self) -> Option<&Path> {
         let is_containerd = self.engine == Engine::Containerd;
@@ -104,12 +116,13 @@ impl Edit {
 pub(crate) fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Vec<Edit>> {
     let config = HostFile::open(&wanted.config)?;
     let drop_in = wanted.drop_in.as_deref().map(HostFile::open).transpose()?;
-    let texts = Texts {
+    let files = Files {
         text: config.text(),
         drop_in_text: drop_in.as_ref().and_then(HostFile::text),
         dumped,
+        ..wanted.files()
     };
-    let changes = changes(wanted, texts, &wanted.runtime)?;
+    let changes = changes(wanted.engine, files, &wanted.runtime)?;
     let main = config.text().unwrap_or_default().to_owned();
     let mut files: Vec<HostFile> = [config].into_iter().chain(drop_in).collect();
     changes
@@ -173,53 +186,19 @@ fn record_of_drop_in(
     }))
 }
 
-/// The input of changes.
-#[derive(Clone, Copy)]
-struct Texts<'a> {
-    text: Option<&'a str>,
-    drop_in_text: Option<&'a str>,
-    dumped: Option<&'a str>,
-}
-
-fn changes(wanted: &Registration, texts: Texts<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
-    let Texts {
-        text,
-        drop_in_text,
-        dumped,
-    } = texts;
-    let (path, drop_in) = (wanted.config.as_path(), wanted.drop_in.as_deref());
-    match wanted.engine {
-        Engine::Docker => Ok(vec![docker::add(path, text, runtime)?]),
-        Engine::Containerd => {
-            let files = containerd::Files {
-                path,
-                text,
-                drop_in,
-                drop_in_text,
-                dumped,
-                drops_default: wanted.drops_default,
-            };
-            containerd::add(files, runtime)
-        }
-        Engine::Crio => {
-            let files = crio::Files {
-                path,
-                text,
-                drop_in,
-                drop_in_text,
-                dumped,
-            };
-            Ok(vec![crio::add(files, runtime)?])
-        }
+fn changes(engine: Engine, files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
+    match engine {
+        Engine::Docker => Ok(vec![docker::add(files.path, files.text, runtime)?]),
+        Engine::Containerd => containerd::add(files, runtime),
+        Engine::Crio => Ok(vec![crio::add(files, runtime)?]),
     }
 }
 
 /// Returns true if a file's text is this program's output for another text.
 fn is_ours(wanted: &Registration, path: &Path, text: &str, bare: Option<&str>) -> bool {
-    let texts = Texts {
+    let files = Files {
         text: bare,
-        drop_in_text: None,
-        dumped: None,
+        ..wanted.files()
     };
     [(false, false), (true, false), (false, true), (true, true)]
         .into_iter()
@@ -229,7 +208,7 @@ fn is_ours(wanted: &Registration, path: &Path, text: &str, bare: Option<&str>) -
                 enable_cdi,
                 ..wanted.runtime.clone()
             };
-            let made = changes(wanted, texts, &runtime).unwrap_or_default();
+            let made = changes(wanted.engine, files, &runtime).unwrap_or_default();
             made.iter()
                 .any(|change| change.path == path && change.after.as_deref() == Some(text))
         })

@@ -1,8 +1,6 @@
 //! Tests that registering is idempotent, keeps unknown content, and can be undone to the byte.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-
 use super::*;
 use record::Record;
 
@@ -133,7 +131,7 @@ fn containerd_comes_back() {
         for drop_in in [Some(drop_in), None] {
             for before in CONTAINERD.into_iter().map(Some).chain([None]) {
                 let add = |text: Option<&str>| {
-                    let files = containerd::Files {
+                    let files = Files {
                         path,
                         text,
                         drop_in,
@@ -154,7 +152,7 @@ fn containerd_comes_back() {
 
 #[test]
 fn a_drop_in_repeats_the_section() {
-    let files = containerd::Files {
+    let files = Files {
         path: Path::new("/e/config.toml"),
         text: Some(CONTAINERD[1]),
         drop_in: Some(Path::new("/e/conf.d/99.toml")),
@@ -179,7 +177,7 @@ fn a_drop_in_takes_the_options_of_the_default_runtime_again() {
     let text = "version = 2\n\
         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\nx = 2\n\
         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia]\nx = 1\n";
-    let files = containerd::Files {
+    let files = Files {
         path: Path::new("c"),
         text: Some(text),
         drop_in: Some(Path::new("/d/99.toml")),
@@ -226,12 +224,13 @@ fn crio_comes_back() {
     for runtime in [nvidia(), all_set()] {
         for before in [Some(there), Some(""), None] {
             let add = |text: Option<&str>| {
-                let files = crio::Files {
+                let files = Files {
                     path,
                     text,
                     drop_in: None,
                     drop_in_text: None,
                     dumped: None,
+                    drops_default: false,
                 };
                 crio::add(files, &runtime).unwrap()
             };
@@ -258,7 +257,7 @@ fn tables_may_be_dotted_or_in_braces() {
         "version = 2\r\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\r\nruntimes.runc = { x = 1 }\r\n",
     ] {
         for drop_in in [Some(Path::new("/e/conf.d/99.toml")), None] {
-            let files = containerd::Files {
+            let files = Files {
                 path,
                 text: Some(text),
                 drop_in,
@@ -289,12 +288,13 @@ fn tables_may_be_dotted_or_in_braces() {
         "crio = { runtime.runtimes.crun = { a = 1 } }\n",
         "[crio]\nruntime.runtimes.crun.runtime_path = \"/x\"\n",
     ] {
-        let files = crio::Files {
+        let files = Files {
             path,
             text: Some(text),
             drop_in: None,
             drop_in_text: None,
             dumped: None,
+            drops_default: false,
         };
         let after = crio::add(files, &all_set()).unwrap().after.unwrap();
         assert!(
@@ -309,7 +309,7 @@ fn containerd_1_keeps_its_default_runtime() {
     let path = Path::new("/e/config.toml");
     let drop_in = Path::new("/e/conf.d/99.toml");
     let registered = |text: &str, drops_default: bool, drop_in: Option<&Path>| {
-        let files = containerd::Files {
+        let files = Files {
             path,
             text: Some(text),
             drop_in,
