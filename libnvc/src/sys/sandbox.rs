@@ -136,31 +136,18 @@ fn clone_tree_here() -> Result<OwnedFd, Errno> {
 
 /// Restricts the mount whose root is the working directory, and all its submounts.
 fn restrict_tree_here(attributes: u64) -> Result<(), Errno> {
-    let change = libc::mount_attr {
-        attr_set: attributes,
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: 0,
-    };
-    // SAFETY: mount_setattr reads a terminated path and a structure of the size it is told; both outlive the call.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
-            c".".as_ptr(),
-            libc::AT_RECURSIVE,
-            ptr::from_ref(&change),
-            size_of_val(&change),
-        )
-    };
-    Errno::result(done).map(drop)
+    set_attributes_here(attributes, 0, libc::AT_RECURSIVE)
 }
 
 /// Makes the mount whose root is the working directory writable, without its submounts.
 fn make_writable_here() -> Result<(), Errno> {
+    set_attributes_here(0, libc::MOUNT_ATTR_RDONLY, 0)
+}
+
+fn set_attributes_here(set: u64, clear: u64, flags: libc::c_int) -> Result<(), Errno> {
     let change = libc::mount_attr {
-        attr_set: 0,
-        attr_clr: libc::MOUNT_ATTR_RDONLY,
+        attr_set: set,
+        attr_clr: clear,
         propagation: 0,
         userns_fd: 0,
     };
@@ -170,7 +157,7 @@ fn make_writable_here() -> Result<(), Errno> {
             libc::SYS_mount_setattr,
             libc::AT_FDCWD,
             c".".as_ptr(),
-            0,
+            flags,
             ptr::from_ref(&change),
             size_of_val(&change),
         )

@@ -48,6 +48,16 @@ const fn list(name: &'static str, value: &'static str, help: &'static str) -> Op
     }
 }
 
+/// Options of the hooks for the loader.
+const FOLDERS: [Opt; 2] = [
+    text(
+        "ldconfig-path",
+        "FILE",
+        "The host's ldconfig; by default none runs if that is safe",
+    ),
+    list("folder", "DIR", "A directory with libraries"),
+];
+
 const HOOKS: &[Hook] = &[
     Hook {
         name: hook_names::CREATE_SYMLINKS,
@@ -117,28 +127,14 @@ const HOOKS: &[Hook] = &[
     Hook {
         name: hook_names::UPDATE_LDCACHE,
         about: "Let the loader find the libraries of some directories",
-        options: &[
-            text(
-                "ldconfig-path",
-                "FILE",
-                "The host's ldconfig; by default none runs if that is safe",
-            ),
-            list("folder", "DIR", "A directory with libraries"),
-        ],
+        options: &FOLDERS,
         uses_volumes: true,
         intents: Some(library_path::intents),
     },
     Hook {
         name: hook_names::CREATE_SONAME_SYMLINKS,
         about: "Make the links by which the loader finds the libraries of some directories",
-        options: &[
-            text(
-                "ldconfig-path",
-                "FILE",
-                "The host's ldconfig; by default none runs if that is safe",
-            ),
-            list("folder", "DIR", "A directory with libraries"),
-        ],
+        options: &FOLDERS,
         uses_volumes: true,
         intents: Some(library_path::intents),
     },

@@ -182,33 +182,17 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
 
 /// Does so in a directory where only root and the caller can exchange files.
 fn replace_or_write(place: &Place, text: &[u8]) -> io::Result<()> {
-    let mut flags = OFlag::O_WRONLY | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    if place.is_open_file {
-        flags |= OFlag::O_TRUNC;
-        let file = openat(
-            place.directory(),
-            place.name.as_os_str(),
-            flags,
-            Mode::empty(),
-        )?;
+    let name = place.name.as_os_str();
+    let found = fstatat(place.directory(), name, AtFlags::AT_SYMLINK_NOFOLLOW);
+    let way = match found {
+        _ if place.is_open_file => Some(OFlag::O_TRUNC),
+        Ok(found) if kind(&found) != SFlag::S_IFREG => Some(OFlag::O_NOFOLLOW),
+        _ => None,
+    };
+    if let Some(way) = way {
+        let flags = OFlag::O_WRONLY | OFlag::O_NOCTTY | OFlag::O_CLOEXEC | way;
+        let file = openat(place.directory(), name, flags, Mode::empty())?;
         return File::from(file).write_all(text);
-    }
-    match fstatat(
-        place.directory(),
-        place.name.as_os_str(),
-        AtFlags::AT_SYMLINK_NOFOLLOW,
-    ) {
-        Ok(found) if kind(&found) != SFlag::S_IFREG => {
-            flags |= OFlag::O_NOFOLLOW;
-            let file = openat(
-                place.directory(),
-                place.name.as_os_str(),
-                flags,
-                Mode::empty(),
-            )?;
-            return File::from(file).write_all(text);
-        }
-        _ => {}
     }
     let old = existing(place)?;
     let like = old.as_ref().map_or(Like::new(0o644), Like::all_of);
