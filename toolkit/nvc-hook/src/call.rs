@@ -112,7 +112,8 @@ pub(crate) fn words(
         "--mig-monitor",
         request.mig_monitor.as_deref().unwrap_or(""),
     );
-    words.value("--imex-channel", &request.imex_channels.join(","));
+    let channels: Vec<String> = request.imex_channels.iter().map(u32::to_string).collect();
+    words.value("--imex-channel", &channels.join(","));
     for capability in request.capabilities.words() {
         words.0.push(format!("--{capability}"));
     }

@@ -8,7 +8,6 @@ use libnvc::host::{DriverConfig, Inventory};
 use libnvc::options::{CudaCompatMode, LibraryOptions};
 use libnvc::request::{self, DeviceRequest, ImageOptions};
 use libnvc::require::Requirement;
-use libnvc::select::parse_imex_channels;
 use libnvc::{Configuration, Error, ErrorKind, HostPath, Phase, Result, Target};
 use nvc_hostfile::programs;
 use nvc_policy::config::Config;
@@ -138,13 +137,11 @@ fn devices(config: &Config, request: &ContainerRequest) -> Result<DeviceRequest>
                 .collect::<Result<_, _>>()?
         }
     };
-    let channels = split(request.imex_channels.iter().map(String::as_str));
     Ok(DeviceRequest {
         ids: split(names.into_iter()),
         mig_config: split(request.mig_config.as_deref().into_iter()),
         mig_monitor: split(request.mig_monitor.as_deref().into_iter()),
-        imex_channels: parse_imex_channels(&channels)
-            .map_err(|error| of_cli("error parsing IMEX info", error))?,
+        imex_channels: request.imex_channels.clone(),
     })
 }
 

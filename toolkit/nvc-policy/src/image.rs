@@ -144,7 +144,7 @@ pub struct ContainerRequest {
     pub mig_config: Option<String>,
     /// Devices whose MIG configuration the container may monitor, as written by the container.
     pub mig_monitor: Option<String>,
-    pub imex_channels: Vec<String>,
+    pub imex_channels: Vec<u32>,
     /// Parts of the driver.
     pub capabilities: Capabilities,
     /// Requirements on the driver and the GPUs.
@@ -186,7 +186,7 @@ pub fn request(
     };
     let mig_config = authority(MIG_CONFIG)?;
     let mig_monitor = authority(MIG_MONITOR)?;
-    let (imex_channels, ignored) = devices::imex_channels(container, policy);
+    let (imex_channels, ignored) = devices::imex_channels(container, policy)?;
     warnings.extend(ignored);
     let request = ContainerRequest {
         devices,
@@ -241,6 +241,8 @@ pub enum Error {
     MountName(String),
     /// A mount names several devices.
     MountList(String),
+    /// A name of no IMEX channel.
+    ImexChannel(String),
     /// An annotation has a name of no CDI device, and others have some.
     NoCdiName {
         /// The annotation.
@@ -325,6 +327,10 @@ impl fmt::Display for Error {
                 out,
                 "invalid mount request {name}: each of the {} names one device",
                 Origin::Mounts
+            ),
+            Self::ImexChannel(name) => write!(
+                out,
+                "error parsing IMEX info: unsupported IMEX channel value: {name} (channels are numbers, separated by commas)"
             ),
             Self::NoCdiName { key, value } => write!(
                 out,

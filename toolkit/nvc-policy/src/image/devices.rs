@@ -3,6 +3,10 @@
 //! None of them says who wrote it: an image can have set each variable, and under some engines each annotation. So no
 //! source gives a GPU that another source which counts does not allow.
 
+use std::collections::HashSet;
+
+use libnvc::select::parse_imex_channels;
+
 use super::annotations::{self, AnnotatedDevices};
 use super::kinds::is_imex_channel;
 use super::narrow::{Machine, narrow};
@@ -286,26 +290,45 @@ fn without_gpus(
 }
 
 /// Returns the IMEX channels of a GPU container, and a warning about an ignored request.
-pub fn imex_channels(container: &Container, policy: &Policy) -> (Vec<String>, Option<String>) {
+///
+/// # Errors
+/// One is named by anything but its number, or `channel` and its number.
+pub fn imex_channels(
+    container: &Container,
+    policy: &Policy,
+) -> Result<(Vec<u32>, Option<String>), Error> {
     if policy.ignore_imex || Variables::read(&container.environment, policy).are_void() {
-        return (Vec::new(), None);
+        return Ok((Vec::new(), None));
     }
     if policy.accept_mounts {
         let channels = mounts::imex_channels(&container.mounts);
         if !channels.is_empty() {
-            return (channels, None);
+            return Ok((numbers(&channels)?, None));
         }
     }
     // As upstream: `all` requests no channel.
     let list = container.environment.get(IMEX_CHANNELS).and_then(list);
     let Some(Devices::Names(channels)) = list else {
-        return (Vec::new(), None);
+        return Ok((Vec::new(), None));
     };
     if policy.accepts_environment_of(container) {
-        (channels, None)
+        Ok((numbers(&channels)?, None))
     } else {
-        (Vec::new(), Some(ignoring(&[IMEX_CHANNELS.into()])))
+        Ok((Vec::new(), Some(ignoring(&[IMEX_CHANNELS.into()]))))
     }
+}
+
+/// Returns the numbers of channels, each once.
+fn numbers(names: &[String]) -> Result<Vec<u32>, Error> {
+    let mut known = HashSet::new();
+    let mut numbers = Vec::new();
+    for name in names {
+        let digits = name.strip_prefix("channel").unwrap_or(name);
+        let found = parse_imex_channels(&[digits]);
+        let found = found.map_err(|_| Error::ImexChannel(name.clone()))?;
+        numbers.extend(found.into_iter().filter(|number| known.insert(*number)));
+    }
+    Ok(numbers)
 }
 
 /// Returns the warning about an ignored request.

@@ -151,7 +151,7 @@ fn unprivileged_containers_may_be_kept_from_asking() {
     );
     let request = asked(&privileged(&env), &only_privileged()).unwrap();
     assert_eq!(request.devices, Devices::All);
-    assert_eq!(request.imex_channels, ["1"]);
+    assert_eq!(request.imex_channels, [1]);
 }
 
 #[test]
@@ -178,17 +178,17 @@ fn imex_channels_come_with_devices_only() {
         asked(&container(&["NVIDIA_VISIBLE_DEVICES=0", &variable]), policy)
             .unwrap()
             .imex_channels
-            .join(",")
     };
     for (value, expected) in [
-        ("0,1", "0,1"),
-        ("2,2", "2"),
-        ("all", ""),
-        ("1,all", ""),
-        ("none", ""),
-        ("1,none", ""),
-        ("void", ""),
-        ("", ""),
+        ("0,1", &[0, 1][..]),
+        ("2,2,channel2,02", &[2]),
+        ("1048575", &[1_048_575]),
+        ("all", &[]),
+        ("1,all", &[]),
+        ("none", &[]),
+        ("1,none", &[]),
+        ("void", &[]),
+        ("", &[]),
     ] {
         assert_eq!(channels(value, &policy()), expected, "{value}");
     }
@@ -196,7 +196,7 @@ fn imex_channels_come_with_devices_only() {
         ignore_imex: true,
         ..policy()
     };
-    assert_eq!(channels("1", &ignoring), "");
+    assert_eq!(channels("1", &ignoring), [0; 0]);
     assert_eq!(
         asked(&container(&["NVIDIA_IMEX_CHANNELS=0"]), &policy()),
         None
@@ -205,7 +205,19 @@ fn imex_channels_come_with_devices_only() {
         mounts: mounts(&["imex/all", "0"]),
         ..Container::default()
     };
-    assert_eq!(asked(&all, &with_mounts()).unwrap().imex_channels, ["all"]);
+    let one = |channel: &str| {
+        let variable = format!("NVIDIA_IMEX_CHANNELS={channel}");
+        container(&["NVIDIA_VISIBLE_DEVICES=0", &variable])
+    };
+    for (wrong, policy, name) in [
+        (all, with_mounts(), "all"),
+        (one("0,x"), policy(), "x"),
+        (one("1048576"), policy(), "1048576"),
+        (one("channel"), policy(), "channel"),
+    ] {
+        let refused = request(&wrong, &policy, &Three).unwrap_err();
+        assert_eq!(refused, Error::ImexChannel(name.to_owned()));
+    }
 }
 
 #[test]

@@ -72,13 +72,14 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
         draft.add_variable(VOID);
         given.push(draft);
     }
-    let (channels, ignored) = devices::imex_channels(job.request.container, job.request.policy);
+    let channels = devices::imex_channels(job.request.container, job.request.policy);
+    let (channels, ignored) = channels.map_err(refused)?;
     if let Some(warning) = ignored {
         job.warn(&warning);
     }
     if !channels.is_empty() {
         let options = Options {
-            channels: Channels::of(&channels).map_err(|error| not_found(&error, Mode::Imex))?,
+            channels: Channels::Numbers(channels),
             ..options(Mode::Imex, job.config)
         };
         let found = for_container(&options, &Request::default());

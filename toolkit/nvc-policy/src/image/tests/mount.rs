@@ -19,7 +19,7 @@ fn mounts_ask_where_they_may() {
     let request = asked(&asking, &with_mounts()).unwrap();
     let expected = ["0", "GPU-a", "nvidia.com/gpu=1", "nvidia.com/gpu=2"];
     assert_eq!(request.devices.names(), expected);
-    assert_eq!(request.imex_channels, ["3"]);
+    assert_eq!(request.imex_channels, [3]);
     assert_eq!(request.origin, Origin::Mounts);
     assert_eq!(asked(&asking, &policy()).unwrap().devices.names(), ["7"]);
     let strict = Policy {

@@ -57,7 +57,8 @@ fn void_keeps_mounts_from_adding_anything() {
             let (devices, said) = granted(&asking(void), &policy);
             assert_eq!(devices, "-");
             assert!(said.contains("void"), "{said}");
-            assert_eq!(devices::imex_channels(&asking(void), &policy).0, [""; 0]);
+            let channels = devices::imex_channels(&asking(void), &policy).unwrap();
+            assert_eq!(channels.0, [0; 0]);
         }
         for other in ["none", "", "1", "/var/run/nvidia-container-devices"] {
             assert_eq!(
@@ -65,7 +66,8 @@ fn void_keeps_mounts_from_adding_anything() {
                 "0,acme.com/nic=1",
                 "{other}"
             );
-            assert_eq!(devices::imex_channels(&asking(other), &policy).0, ["3"]);
+            let channels = devices::imex_channels(&asking(other), &policy).unwrap();
+            assert_eq!(channels.0, [3]);
         }
     }
 }
