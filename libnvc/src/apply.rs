@@ -41,7 +41,7 @@ mod steps;
 mod volumes;
 
 use executor::Executor;
-use look::Look;
+use look::ContainerView;
 use prepare::{NamespaceRequest, Preparation, PreparedPlan, SkippedIntents};
 use steps::Step;
 
@@ -141,7 +141,7 @@ pub(crate) fn apply_with(
 ) -> Result<Report> {
     let _lock = lock::ContainerLock::take(&container.process)?;
     let proc_files = ahead.proc_files.take();
-    let look = Look::new(container, root);
+    let look = ContainerView::new(container, root);
     let (steps, skipped) = match options.compat_libraries {
         None => expand::expand(intents, &container.image, root, look, proc_files)?,
         Some(libraries) => {

@@ -21,7 +21,7 @@ use crate::host::{
     device as devices, majors, nvcaps, procfs,
 };
 use crate::ldcache::listing::Listing;
-use crate::ldcache::merge::{self, Fate, FoundLibrary, SearchedDirectory};
+use crate::ldcache::merge::{self, DirectoryAction, FoundLibrary, SearchedDirectory};
 use crate::ldcache::{conf, format};
 use crate::mountinfo;
 use crate::path::{ContainerPath, HostPath};
@@ -102,9 +102,9 @@ pub fn rewritten_ldcache(
     }];
     let routes = merge::routes(&listing.directories().ok()?, &searched, |base| {
         if is_searched(base) {
-            Fate::Search(0)
+            DirectoryAction::Search(0)
         } else {
-            Fate::Keep(usize::MAX)
+            DirectoryAction::Keep(usize::MAX)
         }
     });
     let lines = merge::update(&listing, &routes, &searched);

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use crate::apply::cgroup::WantedDevice;
-use crate::apply::look::{Look, is_gpu_name};
+use crate::apply::look::{ContainerView, is_gpu_name};
 use crate::apply::prepare::SkippedIntents;
 use crate::apply::steps::{Action, BindKind, Source, Step, TmpfsFile, of_proc};
 use crate::container::ImageFacts;
@@ -28,7 +28,7 @@ pub(super) fn expand(
     intents: &[Intent],
     image: &ImageFacts,
     root: &DriverRoot,
-    look: Look<'_>,
+    look: ContainerView<'_>,
     proc_files: Option<Vec<ProcFile>>,
 ) -> Result<(Vec<Step>, SkippedIntents)> {
     let mut expansion = Expansion {
@@ -74,7 +74,7 @@ pub(super) fn expand(
 struct Expansion<'a> {
     image: &'a ImageFacts,
     root: &'a DriverRoot,
-    look: Look<'a>,
+    look: ContainerView<'a>,
     /// The host's files, read when the first intent needs them.
     proc_files: Option<Vec<ProcFile>>,
     /// Directories of compatibility libraries that the loader searches first.

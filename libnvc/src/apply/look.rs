@@ -35,13 +35,13 @@ const MAX_GPUS: u32 = 64;
 
 /// A container before anything is changed.
 #[derive(Clone, Copy)]
-pub(super) struct Look<'a> {
+pub(super) struct ContainerView<'a> {
     container: &'a Container,
     /// The driver root.
     host: &'a DriverRoot,
 }
 
-impl<'a> Look<'a> {
+impl<'a> ContainerView<'a> {
     pub(super) fn new(container: &'a Container, host: &'a DriverRoot) -> Self {
         Self { container, host }
     }

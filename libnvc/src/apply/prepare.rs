@@ -12,7 +12,7 @@ use crate::apply::cgroup::systemd::Unit;
 use crate::apply::cgroup::{self, WantedDevice};
 use crate::apply::ldconfig::PreparedLdconfig;
 use crate::apply::ldconfig::builtin::News;
-use crate::apply::look::Look;
+use crate::apply::look::ContainerView;
 use crate::apply::mount::cover::NewCover;
 use crate::apply::mount::source::{ExpectedType, HostSources, ReadySource};
 use crate::apply::mount::tmpfs::{NewProfile, NewTmpfs};
@@ -351,7 +351,7 @@ impl<'a> Preparation<'a, '_> {
     ) -> Result<CacheUpdate<'a>> {
         let ldconfig = &self.container.image.ldconfig;
         let searched = [directories, folders].concat();
-        let mounted = Look::new(self.container, self.root).mounted_in(&searched);
+        let mounted = ContainerView::new(self.container, self.root).mounted_in(&searched);
         let placed = self.options.placed.iter().cloned().chain(mounted);
         let news = News {
             directories,

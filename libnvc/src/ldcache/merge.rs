@@ -45,7 +45,7 @@ impl FoundLibrary {
 
 /// What happens to a directory's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum DirectoryAction {
     /// Kept: the directory has this position.
     Keep(usize),
     /// Removed: ldconfig would not search it.
@@ -58,29 +58,29 @@ pub(crate) enum Fate {
 #[derive(Clone, Debug)]
 pub(crate) struct Route<'a> {
     from: Directory<'a>,
-    fate: Fate,
+    action: DirectoryAction,
     /// Its new name in the cache, if that changes.
     to: Vec<u8>,
 }
 
-/// Decides what happens to each directory; `fate` is called for the directories that were passed to ldconfig.
+/// Decides what happens to each directory; `action` is called for the directories that were passed to ldconfig.
 pub(crate) fn routes<'a>(
     directories: &[Directory<'a>],
     searched: &[SearchedDirectory],
-    fate: impl Fn(&[u8]) -> Fate,
+    action: impl Fn(&[u8]) -> DirectoryAction,
 ) -> Vec<Route<'a>> {
     let route = |&from: &Directory<'a>| {
-        let fate = fate(from.base);
-        let to = match fate {
-            Fate::Search(number) => searched.get(number).map(|searched| {
+        let action = action(from.base);
+        let to = match action {
+            DirectoryAction::Search(number) => searched.get(number).map(|searched| {
                 let below = from.path.get(from.base.len()..).unwrap_or_default();
                 [&searched.path, below].concat()
             }),
-            Fate::Keep(_) | Fate::Drop => None,
+            DirectoryAction::Keep(_) | DirectoryAction::Drop => None,
         };
         Route {
             from,
-            fate,
+            action,
             to: to.unwrap_or_default(),
         }
     };
@@ -164,11 +164,15 @@ fn rerouted<'a>(
         let route = last.filter(is_of);
         let route = route.or_else(|| of_directory.get(line.directory).copied())?;
         last = Some(route);
-        match route.fate {
-            Fate::Keep(rank) => Some(RankedLine { line, rank }),
-            Fate::Drop => None,
-            Fate::Search(number) if route.from.is_base() && is_found(number, line.key) => None,
-            Fate::Search(number) => {
+        match route.action {
+            DirectoryAction::Keep(rank) => Some(RankedLine { line, rank }),
+            DirectoryAction::Drop => None,
+            DirectoryAction::Search(number)
+                if route.from.is_base() && is_found(number, line.key) =>
+            {
+                None
+            }
+            DirectoryAction::Search(number) => {
                 let directory = &route.to;
                 Some(RankedLine {
                     line: CacheLine { directory, ..line },

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::contents::{CacheLine, Form, SUBDIRECTORY};
 use super::listing::Listing;
-use super::merge::{self, Fate, FoundLibrary, SearchedDirectory};
+use super::merge::{self, DirectoryAction, FoundLibrary, SearchedDirectory};
 use super::order;
 
 fn line(key: &'static str, directory: &'static str, rest: &'static str) -> CacheLine<'static> {
@@ -184,9 +184,9 @@ fn searched_directories_come_first_under_their_names() {
         &listing.directories().unwrap(),
         &searched,
         |base| match base {
-            b"/lib/x" => Fate::Search(1),
-            b"/gone" => Fate::Drop,
-            _ => Fate::Keep(usize::MAX),
+            b"/lib/x" => DirectoryAction::Search(1),
+            b"/gone" => DirectoryAction::Drop,
+            _ => DirectoryAction::Keep(usize::MAX),
         },
     );
     let updated = merge::update(&listing, &routes, &searched);
@@ -237,7 +237,7 @@ proptest! {
         prop_assert_eq!(&listing.lines, &lines);
         // Without a searched directory nothing changes.
         let directories = listing.directories().unwrap();
-        let routes = merge::routes(&directories, &[], |_| Fate::Keep(usize::MAX));
+        let routes = merge::routes(&directories, &[], |_| DirectoryAction::Keep(usize::MAX));
         prop_assert_eq!(merge::update(&listing, &routes, &[]), lines);
     }
 
@@ -264,8 +264,8 @@ proptest! {
         }];
         let directories = listing.directories().unwrap();
         let routes = merge::routes(&directories, &searched, |base| match base {
-            b"/usr/lib" => Fate::Search(0),
-            _ => Fate::Keep(usize::MAX),
+            b"/usr/lib" => DirectoryAction::Search(0),
+            _ => DirectoryAction::Keep(usize::MAX),
         });
         let updated = merge::update(&listing, &routes, &searched);
         prop_assert!(updated.is_sorted_by(|one, other| order::entries(one, other).is_le()));
@@ -298,7 +298,7 @@ proptest! {
                 rank: 0,
             }];
             let directories = listing.directories().unwrap();
-            let routes = merge::routes(&directories, &searched, |_| Fate::Search(0));
+            let routes = merge::routes(&directories, &searched, |_| DirectoryAction::Search(0));
             let updated = merge::update(&listing, &routes, &searched);
             prop_assert!(listing.form.write(&updated).is_some());
         }

@@ -275,12 +275,12 @@ fn names(facts: &Facts) -> Vec<String> {
 /// An answer shared by requests.
 #[derive(Debug)]
 struct SharedAnswer<T> {
-    last: Mutex<Last<T>>,
+    last: Mutex<LastAnswer<T>>,
     turn: TurnLock<()>,
 }
 
 #[derive(Debug)]
-struct Last<T> {
+struct LastAnswer<T> {
     /// Time of the query, and the answer.
     answer: Option<(Instant, Result<Arc<T>>)>,
     /// Number of queries currently allowed.
@@ -292,7 +292,7 @@ struct Last<T> {
 impl<T> Default for SharedAnswer<T> {
     fn default() -> Self {
         Self {
-            last: Mutex::new(Last {
+            last: Mutex::new(LastAnswer {
                 answer: None,
                 credit: BURST,
                 counted: Instant::now(),

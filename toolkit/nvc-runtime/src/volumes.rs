@@ -19,7 +19,7 @@ use self::places::Places;
 use crate::error::{Result, refused};
 
 /// What happens to a mount.
-enum Fate {
+enum MountDecision {
     /// The low-level runtime makes it.
     Stay,
     /// The hook makes it.
@@ -54,10 +54,10 @@ pub(crate) fn spare(
     for edits in all.iter_mut() {
         let mut kept = Vec::with_capacity(edits.mounts.len());
         for mount in std::mem::take(&mut edits.mounts) {
-            match fate(&mount, &mut places, program.is_some())? {
-                Fate::Stay => kept.push(mount),
-                Fate::LeaveOut => spared.leave_out(&mount.container_path),
-                Fate::Hook => {
+            match decide(&mount, &mut places, program.is_some())? {
+                MountDecision::Stay => kept.push(mount),
+                MountDecision::LeaveOut => spared.leave_out(&mount.container_path),
+                MountDecision::Hook => {
                     let place = clean(&mount.container_path);
                     folders.extend(folder(Path::new(&place)));
                     words.push("--mount".into());
@@ -98,25 +98,25 @@ impl Spared {
     }
 }
 
-fn fate(mount: &Mount, places: &mut Places, has_program: bool) -> Result<Fate> {
+fn decide(mount: &Mount, places: &mut Places, has_program: bool) -> Result<MountDecision> {
     let place = PathBuf::from(clean(&mount.container_path));
     let is_for_hook = || has_program && is_for_hook(mount);
     if !places.is_on_volume(&place) {
         return Ok(if places.is_doubtful && is_for_hook() {
-            Fate::Hook
+            MountDecision::Hook
         } else {
-            Fate::Stay
+            MountDecision::Stay
         });
     }
     if is_for_hook() {
-        return Ok(Fate::Hook);
+        return Ok(MountDecision::Hook);
     }
     if places.exists(&place) {
-        return Ok(Fate::Stay);
+        return Ok(MountDecision::Stay);
     }
     let is_data = || std::fs::metadata(&mount.host_path).is_ok_and(|found| found.is_dir());
     if is_read_only(mount) && is_data() {
-        return Ok(Fate::LeaveOut);
+        return Ok(MountDecision::LeaveOut);
     }
     let what = format!(
         "{} cannot be mounted at {}: that is on a volume, which may not be changed",

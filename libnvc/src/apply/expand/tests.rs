@@ -46,7 +46,7 @@ fn expanded(intents: &[What], image: &ImageFacts) -> Vec<Action> {
     std::fs::write(nvidia.join("params"), "ModifyDeviceFiles: 1\n").unwrap();
     let root = DriverRoot::open(dir.path()).unwrap();
     let container = container(dir.path());
-    let look = Look::new(&container, &root);
+    let look = ContainerView::new(&container, &root);
     let intents: Vec<_> = intents.iter().cloned().map(Intent::required).collect();
     let (steps, _) = expand(&intents, image, &root, look, None).unwrap();
     steps.into_iter().map(|step| step.action).collect()

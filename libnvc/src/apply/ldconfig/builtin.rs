@@ -247,8 +247,8 @@ fn update_cache(
         .because(why)
     };
     let listing = Listing::parse(bytes).map_err(changed)?;
-    let fate = |base: &[u8]| places.fate(directories, base);
-    let routes = merge::routes(&listing.directories().map_err(changed)?, searched, fate);
+    let action = |base: &[u8]| places.action(directories, base);
+    let routes = merge::routes(&listing.directories().map_err(changed)?, searched, action);
     let lines = merge::update(&listing, &routes, searched);
     if lines == listing.lines && newest.is_some_and(|newest| !newest.is_after(file.modified)) {
         log::debug!("{} is up to date", place.display());

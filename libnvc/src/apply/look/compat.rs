@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::stat::SFlag;
 
-use super::Look;
+use super::ContainerView;
 use crate::directory;
 use crate::directory::open_child;
 use crate::elf::Library;
@@ -33,7 +33,7 @@ const OWNER: &str = "NVIDIA Corporation";
 
 /// Returns the only libcuda in a directory of the image. Several count as none, which is added to `warnings`.
 pub(super) fn library(
-    look: &Look<'_>,
+    look: &ContainerView<'_>,
     path: &ContainerPath,
     warnings: &mut Vec<Error>,
 ) -> Result<Option<CompatLibrary>> {
@@ -118,7 +118,7 @@ fn names(directory: &OwnedFd, wanted: impl Fn(&OsStr) -> bool) -> Result<Vec<OsS
 }
 
 /// Returns the directories in the files of hooks; none if they cannot be read.
-pub(super) fn configured(look: &Look<'_>) -> Vec<ContainerPath> {
+pub(super) fn configured(look: &ContainerView<'_>) -> Vec<ContainerPath> {
     let Ok(Some(directory)) = look.directory(Path::new(CONFIGURATION)) else {
         return Vec::new();
     };

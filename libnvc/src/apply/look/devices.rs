@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 
-use super::Look;
+use super::ContainerView;
 use crate::apply::authority::{Authority, Callers};
 use crate::container::Container;
 use crate::directory;
@@ -44,7 +44,7 @@ pub(super) struct Node {
 impl OwnDevices {
     /// Finds those of a container, in whose device cgroup the caller is.
     pub(super) fn of(container: &Container, host: &DriverRoot) -> Result<Self> {
-        let look = Look::new(container, host);
+        let look = ContainerView::new(container, host);
         let table = read_file::read_path(majors::PATH).unwrap_or_default();
         let find = |directory: &str, drivers: &[&str]| {
             let path = Path::new(directory);
@@ -64,7 +64,7 @@ impl OwnDevices {
     }
 }
 
-impl Look<'_> {
+impl ContainerView<'_> {
     /// Returns the devices of some drivers that the container may have: the host has a node with the number if it has
     /// any, and, unless the runtime made the container's nodes, the device rules allow opening the container's.
     fn confirmed(&self, found: &OwnedFd, path: &Path, majors: &[u32]) -> Result<HashSet<u32>> {

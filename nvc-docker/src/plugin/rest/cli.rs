@@ -26,8 +26,8 @@ impl Options {
     ///
     /// # Errors
     /// `invalid device: <id>`, `invalid device node: <path>`, `invalid volume: <name>`, NVML's words.
-    pub(super) fn new(known: &DriverFacts, query: &str) -> Result<Self> {
-        let gpus = candidates(&known.gpus);
+    pub(super) fn new(facts: &DriverFacts, query: &str) -> Result<Self> {
+        let gpus = candidates(&facts.gpus);
         let ids = list(query, "dev").unwrap_or_default();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         let chosen = choose(&ids, &gpus)?;
@@ -39,7 +39,7 @@ impl Options {
                 format!("invalid volume: {bad}"),
             ));
         }
-        let driver = known.versions.driver.clone()?;
+        let driver = facts.versions.driver.clone()?;
         Ok(Self {
             volume_driver: VOLUME_DRIVER,
             volumes: names.iter().map(|_| driver_volume::bind(&driver)).collect(),
@@ -69,10 +69,10 @@ impl Options {
 ///
 /// # Errors
 /// If the versions are unknown.
-pub(super) fn mesos(known: &DriverFacts) -> Result<String> {
+pub(super) fn mesos(facts: &DriverFacts) -> Result<String> {
     let packed =
-        miniz_oxide::deflate::compress_to_vec_zlib(super::info::json(known)?.as_bytes(), 9);
-    let uuids: Vec<&str> = known.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+        miniz_oxide::deflate::compress_to_vec_zlib(super::info::json(facts)?.as_bytes(), 9);
+    let uuids: Vec<&str> = facts.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
     Ok(format!(
         "--attributes=gpus:{} --resources=gpus:{{{}}}",
         url_safe(&packed),

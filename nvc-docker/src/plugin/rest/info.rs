@@ -86,10 +86,10 @@ struct Memory {
 ///
 /// # Errors
 /// NVML's or CUDA's message.
-fn versions(known: &DriverFacts) -> Result<Version> {
+fn versions(facts: &DriverFacts) -> Result<Version> {
     Ok(Version {
-        driver: known.versions.driver.clone()?,
-        cuda: known.versions.cuda.clone()?.to_string(),
+        driver: facts.versions.driver.clone()?,
+        cuda: facts.versions.cuda.clone()?.to_string(),
     })
 }
 
@@ -97,10 +97,10 @@ fn versions(known: &DriverFacts) -> Result<Version> {
 ///
 /// # Errors
 /// If the versions are unknown.
-pub(super) fn json(known: &DriverFacts) -> Result<String> {
+pub(super) fn json(facts: &DriverFacts) -> Result<String> {
     Ok(super::answer::json(&Info {
-        version: versions(known)?,
-        devices: known.gpus.iter().map(device).collect(),
+        version: versions(facts)?,
+        devices: facts.gpus.iter().map(device).collect(),
     }))
 }
 
@@ -108,13 +108,13 @@ pub(super) fn json(known: &DriverFacts) -> Result<String> {
 ///
 /// # Errors
 /// If the versions are unknown.
-pub(super) fn text(known: &DriverFacts) -> Result<String> {
-    let version = versions(known)?;
+pub(super) fn text(facts: &DriverFacts) -> Result<String> {
+    let version = versions(facts)?;
     let mut lines = Lines::default();
     lines.plain("");
     lines.value("Driver version", Some(version.driver), "");
     lines.value("Supported CUDA version", Some(version.cuda), "");
-    for (number, gpu) in known.gpus.iter().enumerate() {
+    for (number, gpu) in facts.gpus.iter().enumerate() {
         lines.plain("");
         lines.plain(&format!("Device #{number}"));
         let device = device(gpu);

@@ -99,11 +99,11 @@ impl Rest {
     }
 
     async fn info(&self, is_json: bool) -> Result<Answer> {
-        let known = self.gpus.facts().await?;
+        let facts = self.gpus.facts().await?;
         Ok(if is_json {
-            of_type(StatusCode::OK, JSON, info::json(&known)?)
+            of_type(StatusCode::OK, JSON, info::json(&facts)?)
         } else {
-            text(StatusCode::OK, info::text(&known)?)
+            text(StatusCode::OK, info::text(&facts)?)
         })
     }
 
@@ -127,7 +127,7 @@ impl Rest {
     /// Here every failure is reported to the client.
     async fn docker_cli(&self, query: &str, is_json: bool) -> Answer {
         let options = match self.gpus.facts().await {
-            Ok(known) => cli::Options::new(&known, query),
+            Ok(facts) => cli::Options::new(&facts, query),
             Err(failure) => Err(failure),
         };
         match options {
@@ -138,13 +138,13 @@ impl Rest {
     }
 
     async fn mesos_cli(&self) -> Result<Answer> {
-        let known = self.gpus.facts().await?;
-        Ok(text(StatusCode::OK, cli::mesos(&known)?))
+        let facts = self.gpus.facts().await?;
+        Ok(text(StatusCode::OK, cli::mesos(&facts)?))
     }
 
     async fn health(&self) -> Answer {
-        let known = self.gpus.facts().await;
-        match known.and_then(|known| Ok(known.versions.driver?)) {
+        let facts = self.gpus.facts().await;
+        match facts.and_then(|facts| Ok(facts.versions.driver?)) {
             Ok(_) => text(StatusCode::OK, "ok\n"),
             Err(failure) => text(StatusCode::SERVICE_UNAVAILABLE, line(&failure)),
         }

@@ -26,7 +26,7 @@ use crate::inroot::{self, Image, identity};
 use crate::ldcache::contents::CacheLine;
 use crate::ldcache::judge;
 use crate::ldcache::listing::Listing;
-use crate::ldcache::merge::{self, Fate, FoundLibrary, SearchedDirectory};
+use crate::ldcache::merge::{self, DirectoryAction, FoundLibrary, SearchedDirectory};
 use crate::ldcache::musl::{COMPAT32, MuslLoader, NATIVE};
 use crate::ldcache::{built_in, musl};
 use crate::path::ContainerPath;
@@ -401,11 +401,11 @@ fn lacking_in_cache(
     let Some(listing) = listing else {
         return without_content();
     };
-    let fate = |base: &[u8]| match number_of.get(base) {
-        Some(Some(number)) => Fate::Search(*number),
-        _ => Fate::Keep(usize::MAX),
+    let action = |base: &[u8]| match number_of.get(base) {
+        Some(Some(number)) => DirectoryAction::Search(*number),
+        _ => DirectoryAction::Keep(usize::MAX),
     };
-    let routes = merge::routes(&known, searched, fate);
+    let routes = merge::routes(&known, searched, action);
     let content = listing
         .form
         .write(&merge::update(&listing, &routes, searched));

@@ -9,7 +9,7 @@ use super::Directory;
 use crate::apply::ldconfig::folders::Folders;
 use crate::inroot::{self, Identity, Image, identity};
 use crate::ldcache::judge;
-use crate::ldcache::merge::Fate;
+use crate::ldcache::merge::DirectoryAction;
 
 /// What is known about the directories.
 pub(super) struct Places<'a> {
@@ -40,7 +40,7 @@ impl Places<'_> {
     }
 
     /// Decides what happens to the entries of a directory that the cache lists.
-    pub(super) fn fate(&self, directories: &[Directory<'_>], base: &[u8]) -> Fate {
+    pub(super) fn action(&self, directories: &[Directory<'_>], base: &[u8]) -> DirectoryAction {
         let known = self.cache.iter().find(|known| known.path == base);
         let found = known.map(|known| known.identity).or_else(|| {
             let path = Path::new(OsStr::from_bytes(base));
@@ -49,18 +49,18 @@ impl Places<'_> {
         });
         let same = |directory: &Directory<'_>| Some(identity(&directory.stat)) == found;
         match (directories.iter().position(same), known) {
-            (Some(number), _) => Fate::Search(number),
+            (Some(number), _) => DirectoryAction::Search(number),
             (None, Some(known)) if !known.is_configured => {
                 // Like ldconfig: the directory came from the previous run's command line.
                 log::info!(
                     "leaving out {}, which no configuration names",
                     known.name().display()
                 );
-                Fate::Drop
+                DirectoryAction::Drop
             }
             (None, _) => {
                 let position = found.and_then(|found| self.position(found));
-                Fate::Keep(position.map_or(usize::MAX, |(rank, _)| rank))
+                DirectoryAction::Keep(position.map_or(usize::MAX, |(rank, _)| rank))
             }
         }
     }
