@@ -59,6 +59,9 @@ mount --bind "$driver/proc/driver" /proc/driver
 mount --bind "$driver/proc/devices" /proc/devices
 mkdir "$work/etc" "$work/etc-work"
 mount -t overlay overlay -o "lowerdir=/etc,upperdir=$work/etc,workdir=$work/etc-work" /etc
+# What nvidia-ctk notes of registrations.
+mkdir "$work/lib" "$work/lib-work"
+mount -t overlay overlay -o "lowerdir=/var/lib,upperdir=$work/lib,workdir=$work/lib-work" /var/lib
 mkdir -p /etc/cdi
 rm -f /etc/cdi/*
 generate() { "$ctk" --quiet cdi generate "--driver-root=$driver" "--nvidia-cdi-hook-path=$bin/nvidia-cdi-hook" "$@"; }
@@ -296,6 +299,18 @@ check "containerd takes it" says nvidia-container-runtime containerd --config "$
 check "containerd is undone" configure --runtime=containerd "${files[@]}" --remove
 check "to the byte" cmp "$work/containerd/before" "$work/containerd/config.toml"
 check "without the drop-in" refuses test -e "$work/containerd/conf.d/99-nvidia.toml"
+for name in a b; do
+  check "containerd gets the name $name" configure --runtime=containerd "${files[@]}" "--nvidia-runtime-name=$name" "--nvidia-runtime-path=$bin/nvidia-ctk"
+done
+dump() { containerd --config "$work/containerd/config.toml" config dump; }
+check "containerd knows the first" says "runtimes.a.options" dump
+check "and the second" says "runtimes.b.options" dump
+check "the second is removed" configure --runtime=containerd "${files[@]}" --nvidia-runtime-name=b --remove
+check "containerd knows the first still" says "runtimes.a.options" dump
+check "but not the second" lacks "runtimes.b" dump
+check "the first is removed" configure --runtime=containerd "${files[@]}" --nvidia-runtime-name=a --remove
+check "to the byte" cmp "$work/containerd/before" "$work/containerd/config.toml"
+check "nothing is noted any more" refuses test -e /var/lib/nvidia-container-toolkit
 
 cd "$repository"
 [ $wrong = 0 ] || { echo "$wrong wrong"; exit 1; }

@@ -84,6 +84,14 @@ def option(words, name, default):
     return next((w.partition('=')[2] for w in words if w.startswith(name + '=')), default)
 
 
+def mark(text):
+    """The length and the FNV-1a hash of a text."""
+    value = 0xcbf29ce484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001b3 % 2**64
+    return '%d:%016x' % (len(text.encode()), value)
+
+
 def note(words):
     """The path and the text of the note of a call of `runtime configure`."""
     def encoded(text):
@@ -98,6 +106,8 @@ def note(words):
         found.update({'engine': 'oci-hook', 'config': option(words, '--oci-hook-path', ''), 'drop-in': None, 'name': '',
                       'program': RUNTIME + '-hook'})
     name = '%s:%s:%s' % (found['engine'], encoded(found['config']), encoded(found['name']))
+    if found['engine'] in ENGINES and found['drop-in'] != drop_in:
+        name += ':' + mark(found['drop-in'] or '')
     return NOTES + '/' + name, json.dumps(found, separators=(',', ':')) + '\n'
 
 

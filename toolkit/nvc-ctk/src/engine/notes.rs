@@ -124,11 +124,7 @@ impl Note {
     /// Removes the note, and the directory if it was the last one.
     pub(crate) fn forget(&self, directory: &Path) -> Result<()> {
         HostFile::open(&self.file(directory))?.remove()?;
-        for directory in directory.ancestors().take(2) {
-            if fs::remove_dir(directory).is_err() {
-                break; // it has other files
-            }
-        }
+        record::tidy(directory);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Stores the original text of a changed configuration file: in an extended attribute of the file, or, if that does not
 //! fit, in a file below [`DIRECTORY`].
 
+use std::fs;
 use std::hash::Hasher as _;
 use std::path::{Path, PathBuf};
 
@@ -71,7 +72,20 @@ pub(crate) fn store(directory: &Path, path: &Path, record: Option<&Record>) -> R
     match record {
         // Configurations can contain secrets (registry credentials), so a new record is readable only by root.
         Some(record) => file.replace(&record.to_text(), 0o600, None).map(drop),
-        None => file.remove(),
+        None => {
+            file.remove()?;
+            tidy(directory);
+            Ok(())
+        }
+    }
+}
+
+/// Removes a directory of ours and the one above it, if they are empty.
+pub(crate) fn tidy(directory: &Path) {
+    for directory in directory.ancestors().take(2) {
+        if fs::remove_dir(directory).is_err() {
+            break; // it has other files, or is missing
+        }
     }
 }
 
