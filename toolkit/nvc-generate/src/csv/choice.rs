@@ -313,6 +313,8 @@ pub(super) mod tests {
             (&["1", "0"], "discrete integrated"),
             (&[BARE], "integrated"),
             (&[UUID], "discrete"),
+            (&[&UUID[.."GPU-1234".len()]], "discrete"),
+            (&[&BARE[..4]], "integrated"),
             (&["0", BARE, "0"], "integrated"),
             (&["none"], ""),
             (&["0", "none"], ""),
