@@ -28,6 +28,12 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     ("volumes_stay_live", |runtime| {
         volumes(World::with_specification(runtime, &["--style=live"]), 0);
     }),
+    ("volumes_in_volumes_stay_jit_cdi", |runtime| {
+        nested(World::new(runtime, "jit-cdi", ""), 1);
+    }),
+    ("volumes_in_volumes_stay_cdi", |runtime| {
+        nested(World::with_specification(runtime, &[]), 0);
+    }),
     ("volumes_behind_links_stay_legacy", |runtime| {
         behind_links(World::new(runtime, "legacy", ""), 1);
     }),
@@ -44,6 +50,42 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
         behind_links(World::with_specification(runtime, &["--style=live"]), 0);
     }),
 ];
+
+/// Another container can put a link in the place of a volume's mount point, if that is on another volume: then nobody
+/// knows where the runtime will mount it, and the hook mounts the files. Nodes and everything else are given as usual.
+#[allow(clippy::needless_pass_by_value)] // each test has its own world
+fn nested(world: World, index: usize) {
+    let gpu = match index {
+        1 => "NVIDIA_VISIBLE_DEVICES=1",
+        _ => "NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0",
+    };
+    let bundle = Bundle::new(world, &[gpu], "");
+    let (outer, inner) = (bundle.world.path("outer"), bundle.world.path("inner"));
+    let made = fs::create_dir_all(&inner)
+        .and_then(|()| fs::create_dir(&outer))
+        .and_then(|()| symlink("/usr/lib", outer.join("in")));
+    made.unwrap_or_else(|error| panic!("{error}"));
+    let from = bundle.path().join("rootfs/usr/lib/.");
+    let copied = Command::new("cp").arg("-a").args([&from, &inner]).status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    let mut spec = bundle.spec();
+    for (place, source) in [("/data", &outer), ("/data/in", &inner)] {
+        if let Some(mounts) = spec["mounts"].as_array_mut() {
+            mounts.push(json!({
+                "destination": place, "source": source, "type": "bind", "options": ["rbind"],
+            }));
+        }
+    }
+    bundle.write(&spec);
+    let before = [&outer, &inner].map(|volume| Tree::of(volume).ok());
+    let (seen, said) = both_of(&bundle, &look());
+    assert_eq!(seen, sight(bundle.world.driver, index), "{said}");
+    for (volume, before) in [&outer, &inner].into_iter().zip(before) {
+        let after = Tree::of(volume).unwrap_or_else(|error| panic!("{error}"));
+        let changes = before.map(|before| after.changes_since(&before));
+        assert_eq!(changes, Some(Vec::new()), "{}", volume.display());
+    }
+}
 
 /// Links of the image lead to a volume: for its directory of libraries, and for its programs.
 #[allow(clippy::needless_pass_by_value)] // each test has its own world
