@@ -7,7 +7,7 @@ library_path=$work/root/lib:${LD_LIBRARY_PATH:-/none}:/usr/local/nvidia/lib64:/u
 
 # Prints why a program of ours does not start; $work/err is what it said.
 why_not() {
-  version=$(sed -n "s/.*version .\(GLIBC_[0-9.]*\)' not found.*/\1/p" "$work/err" | head -n 1)
+  version=$(sed -n "s/.*version .\(GLIBC_[0-9.]*\)' not found.*/\1/p" "$work/err" | sort -t . -k 2n | tail -n 1)
   if [ ! -e "$loader" ]; then
     echo "this machine has no glibc, whose loader is $loader"
   elif [ "$version" ]; then
