@@ -1,10 +1,11 @@
 # To be sourced in the machine: checks, and what a container must show.
 # shellcheck shell=bash
 
-wrong=0
+wrong=0 tried=0
 check() { # NAME COMMAND...: the command succeeds
   local name=$1
   shift
+  tried=$((tried + 1))
   if "$@" > /tmp/log 2>&1; then echo "ok     $name"; else echo "WRONG  $name"; sed 's/^/       /' /tmp/log | tail -25; wrong=$((wrong + 1)); fi
 }
 says() { # TEXT COMMAND...: it fails, and says so

@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2154 # engine, suite
 
 table=/srv/engines/ways/table
-declare -A outcome=([+]="has its GPU" [lost]="loses its GPU, as README says" [stopped]="is not started again, as README says")
+declare -A outcome=([+]="has its GPU" [lost]="loses its GPU, as docs/engines.md says" [stopped]="is not started again, as docs/engines.md says")
 # Exit status of an event after which the container does not run.
 stopped=10
 file_of() { # ENGINE

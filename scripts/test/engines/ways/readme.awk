@@ -1,4 +1,4 @@
-# Prints README's table of ways and events from ways/table: rows of the same words become one.
+# Prints the table of ways and events in docs/engines.md from ways/table: rows of the same words become one.
 BEGIN {
   FS = "|"
   print "| engine; way | start, exec, MIG | `daemon-reload` | `set-property` | limits | restart, stop and start | of the engine |"
@@ -11,7 +11,7 @@ BEGIN {
   split($1, cell, " +")
   if (!(words in seen)) order[++rows] = words
   seen[words] = 1
-  # The cells of an event in README, and theirs in the table.
+  # The cells of an event in the document, and theirs in the table.
   split("4,5 6 7 8,9 10,11 12,13", group, " ")
   for (i = 1; i <= 6; i++) {
     split(group[i], column, ",")
