@@ -2,6 +2,7 @@
 //!
 //! It reads calls by itself, without the code under test.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -225,8 +226,12 @@ impl State {
             if list.is_empty() {
                 unit.allowed.clear();
             }
+            let old = unit.allowed.iter().enumerate();
+            let mut places: HashMap<String, usize> =
+                old.map(|(at, (path, _))| (path.clone(), at)).collect();
             for (path, access) in list {
-                match unit.allowed.iter_mut().find(|(old, _)| old == path) {
+                let at = *places.entry(path.clone()).or_insert(unit.allowed.len());
+                match unit.allowed.get_mut(at) {
                     Some((_, old)) => old.clone_from(access),
                     None => unit.allowed.push((path.clone(), access.clone())),
                 }

@@ -247,3 +247,29 @@ fn read(group: BorrowedFd<'_>, name: &str) -> Result<Vec<u8>, Errno> {
     // A line has at most eleven bytes; one more process than the limit is enough to notice it.
     read_file::read(File::from(file), 11 * (MAX_PROCESSES as u64 + 1))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_begin_with_the_process_and_end_with_the_first() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let chain: Vec<_> = parents(own).collect();
+        assert_eq!(chain[..2], [own, nix::unistd::getppid().as_raw()]);
+        assert_eq!(parents(0).count(), 0);
+        // No process has this number.
+        assert_eq!(parents(i32::MAX).count(), 1);
+        assert!(is_alive(own) && is_alive(0) && !is_alive(i32::MAX));
+    }
+
+    #[test]
+    fn a_field_is_a_whole_name() {
+        let status = b"Name:\tPid: 7\nTgid:\t5\nPid:\t5\nPPid:\t1\n";
+        assert_eq!(field(status, b"Pid:"), Some(5));
+        assert_eq!(field(status, b"PPid:"), Some(1));
+        assert_eq!(field(status, b"NSpid:"), None);
+        assert_eq!(field(b"Pid:\tx\n", b"Pid:"), None);
+    }
+}
