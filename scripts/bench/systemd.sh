@@ -27,7 +27,7 @@ timed() {
   unshare --mount --propagation private bash -c '\''
     mount -t tmpfs none "$1"
     start=$EPOCHREALTIME
-    nvidia-container-cli configure "--pid=$2" --device=0 --utility / || exit
+    nvidia-container-cli configure "--pid=$2" --device=0 --utility /srv/hand || exit
     end=$EPOCHREALTIME
     echo $((${end/./} - ${start/./}))'\'' bash "$1" "$(first)" || exit
   case $1 in

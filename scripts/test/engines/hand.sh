@@ -15,13 +15,9 @@ unit=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)
 enter='
 [ -z "$2" ] || echo 0 > "$2/cgroup.procs"
 mount --bind "$1" "$1"
-cd "$1"
-mount -t proc proc proc
+mount -t proc proc "$1/proc"
 # A kernel with the modules shows it in every procfs.
-mount --bind /srv/sim/proc/driver proc/driver
-mkdir -p old
-pivot_root . old
-umount -l old
+mount --bind /srv/sim/proc/driver "$1/proc/driver"
 exec sleep 10000'
 case $1 in
   alone) exec unshare --mount --propagation private bash -euc "$enter" bash "$2" "" ;;

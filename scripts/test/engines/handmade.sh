@@ -14,6 +14,8 @@ run_all() {
   expect "a failure leaves an empty list empty" empty_list
 }
 
+# The container's root, for the container's first process.
+root=/srv/hand
 make() { # MANNER [OPTION...]: starts the container in a unit with these properties
   local manner=$1
   shift
@@ -46,7 +48,7 @@ during() { # FUNCTION MANNER [OPTION...]: with such a container
   return $result
 }
 configure() { # [OPTION...]
-  nvidia-container-cli configure "$@" "--pid=$(first)" --device=0 --utility / > /tmp/said 2>&1
+  nvidia-container-cli configure "$@" "--pid=$(first)" --device=0 --utility $root > /tmp/said 2>&1
 }
 give() { # [TEXT]: configures it; the messages have that text, or there are none
   configure || { cat /tmp/said; return 1; }
@@ -54,8 +56,8 @@ give() { # [TEXT]: configures it; the messages have that text, or there are none
 }
 group() { sed -n 's/^0:://p' "/proc/$(first)/cgroup"; }
 opens() {
-  bash -c 'echo $$ > "/sys/fs/cgroup$1/cgroup.procs" && exec nsenter -t "$2" -m -r sh -c "exec 3< /dev/nvidia0"' bash "$(group)" "$(first)" \
-    > /tmp/opened 2>&1
+  bash -c 'echo $$ > "/sys/fs/cgroup$1/cgroup.procs" && exec nsenter -t "$2" -m -r sh -c "exec 3< $3/dev/nvidia0"' bash \
+    "$(group)" "$(first)" "${root%/}" > /tmp/opened 2>&1
   cat /tmp/opened
   grep -q "$granted" /tmp/opened
 }
@@ -104,7 +106,7 @@ undone() {
 
 # The template's unit has a closed list of its own. Its container is the machine's own system without an init.
 nspawn_service() {
-  local result=1
+  local result=1 root=/
   mkdir -p /run/systemd/nspawn /var/lib/machines/hand /run/systemd/system/systemd-nspawn@hand.service.d
   cp -a /srv/image/. /var/lib/machines/hand/
   printf '[Exec]\nBoot=no\nProcessTwo=yes\nPrivateUsers=no\nParameters=sleep 10000\n[Files]\nBindReadOnly=/srv/sim/proc/driver:/sim\n[Network]\nPrivate=yes\nVirtualEthernet=no\n' \
