@@ -5,7 +5,7 @@
 #
 # static: lintian, rpmlint and the manual pages. deb: in a fresh Debian 12 the packages install over every combination of
 # NVIDIA's (stand-ins), go back, work, compile a C program, and leave no file behind. rpm: the same with rpm and dnf.
-# install: `make install` and `make uninstall`.
+# install: `make install` and `make uninstall`, into a directory and, for PREFIX=/usr/local, on a fresh Debian 12.
 #
 # As root. Builds the packages if there are none. debootstrap makes the Debian roots once, from the machine's own package
 # mirror, and keeps them in ~/.cache/nvc-packages. Needs the programs that `scripts/setup.sh packages` installs.
@@ -36,9 +36,9 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/nvc-packages.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
 chmod 755 "$work"
 
-# debian_root NAME PACKAGES: $work/NAME, a bare Debian 12 with these packages
+# debian_root NAME PACKAGES [DIRECTORY]: $work/DIRECTORY or $work/NAME, a bare Debian 12 with these packages
 debian_root() {
-  local cache mirror
+  local cache mirror directory=$work/${3:-$1}
   cache=${XDG_CACHE_HOME:-$HOME/.cache}/nvc-packages/$1-$(dpkg --print-architecture).tar
   if [ ! -e "$cache" ]; then
     title "Making a bare Debian 12 (once): $1"
@@ -52,10 +52,10 @@ debian_root() {
     mv "$cache.new" "$cache"
     rm -rf --one-file-system "$work/bare"
   fi
-  mkdir "$work/$1"
-  tar -C "$work/$1" -xf "$cache"
-  mkdir "$work/$1/packages"
-  cp "$here/check/"*.sh "$work/$1/packages/"
+  mkdir "$directory"
+  tar -C "$directory" -xf "$cache"
+  mkdir "$directory/packages"
+  cp "$here/check/"*.sh "$directory/packages/"
 }
 
 # inside ROOT SCRIPT: runs the script of scripts/packages/check in that root
@@ -85,6 +85,19 @@ installs_and_uninstalls() {
   [ -z "$(find "$root" ! -type d)" ]
 }
 
+# What `make install` needs, for a machine: the sources, and the results of `make build`.
+prepare_machine() {
+  local root=$1 built=$target/release
+  grep -qx prefix=/usr/local "$built/libnvidia-container.pc" 2> /dev/null ||
+    PREFIX=/usr/local LIBDIR='' LIBEXECDIR='' CARGO_TARGET_DIR=$target scripts/build/all.sh
+  mkdir "$root/src" "$root/build"
+  cp -r Cargo.toml CHANGELOG.md LICENSE README.md include pkg scripts "$root/src/"
+  find "$built" -maxdepth 1 -type f ! -name '*.d' ! -name '*.rlib' -exec cp -t "$root/build" {} +
+  cp -r "$built/share" "$root/build/"
+  cp pkg/check/devices.c "$root/packages/"
+  cp -a "$work/sim" "$root/sim"
+}
+
 "$simdriver" build "$work/sim" > /dev/null
 for part; do
   case $part in
@@ -111,6 +124,9 @@ for part; do
     install)
       title "make install"
       check "make install and make uninstall" installs_and_uninstalls
+      debian_root bookworm gcc,libc6-dev,pkgconf machine
+      prepare_machine "$work/machine"
+      inside machine install.sh
       ;;
   esac
 done
