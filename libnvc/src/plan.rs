@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Phase, Result};
-use crate::host::{DeviceNode, DeviceRole, DriverInfo, Gpu, HostLink, MigAccess, WslDriver};
+use crate::host::{DeviceNode, DeviceRole, DriverInfo, Gpu, HostLink, MigAccess, WslDriver, nodes};
 use crate::request::Request;
 use crate::require;
 use crate::survey::{Grants, Host, MigGrant};
@@ -99,13 +99,13 @@ fn demand_nodes(host: &Host, grants: &Grants) -> Result<()> {
         (name, parent)
     });
     let mut all = gpus.chain(parents);
-    if let Some((name, _)) = all.find(|(_, gpu)| is_native && gpu.node.is_none()) {
+    if let Some((name, gpu)) = all.find(|(_, gpu)| is_native && gpu.node.is_none()) {
         let text = format!("GPU {name} has no node in /dev");
         let mut error = Error::new(ErrorKind::NotFound, text);
         if !host.missing.is_empty() {
             error = error.with_cause(host.missing.join("; "));
         }
-        return Err(error.hint("nvidia-modprobe or nvidia-ctk system create-device-nodes makes it"));
+        return Err(error.hint(nodes::maker_of_gpu(gpu.minor)));
     }
     let mut shared = host.driver.devices.iter().map(|device| device.role);
     if shared.any(|role| matches!(role, DeviceRole::Control | DeviceRole::Dxg)) {
@@ -113,9 +113,7 @@ fn demand_nodes(host: &Host, grants: &Grants) -> Result<()> {
     }
     let control = DeviceRole::Control.path();
     let text = format!("the driver's node {control} is missing");
-    Err(Error::new(ErrorKind::NotFound, text).hint(
-        "nvidia-modprobe or nvidia-ctk system create-device-nodes --control-devices makes it",
-    ))
+    Err(Error::new(ErrorKind::NotFound, text).hint(nodes::MAKER_OF_CONTROL))
 }
 
 /// A part of the host that a caller gives to a container by itself.

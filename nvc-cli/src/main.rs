@@ -26,6 +26,7 @@ use libnvc::host::query::serve_if_asked;
 use nvc_options::args::{self, Command};
 use nvc_options::getopt::{self, Caller, Parsed, Question};
 use nvc_options::help;
+use nvc_program::hints;
 
 libnvc::main!(run);
 
@@ -57,6 +58,14 @@ fn run() -> u8 {
         }
         Parsed::Mistake(text) => {
             nvc_program::messages::write_lines(text.lines());
+            return 1;
+        }
+        Parsed::Unknown(word, text) => {
+            let commands = args::TABLE.commands.iter();
+            let known: Vec<_> = commands.map(|command| command.name).collect();
+            let hint = hints::did_you_mean(&word, &known);
+            let hint = format!("hint: {word} is no command: {hint}");
+            nvc_program::messages::write_lines(std::iter::once(hint.as_str()).chain(text.lines()));
             return 1;
         }
     };

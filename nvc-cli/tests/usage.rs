@@ -46,7 +46,10 @@ Try `nvidia-container-cli --help' or `nvidia-container-cli --usage' for more
 information.
 ";
     fails(&[], usage);
-    fails(&["frobnicate"], usage);
+    let hint = "hint: frobnicate is no command: it must be info, list or configure\n";
+    fails(&["frobnicate"], &format!("{hint}{usage}"));
+    let hint = "hint: lst is no command: did you mean list?\n";
+    fails(&["lst"], &format!("{hint}{usage}"));
     fails(
         &["--frob", "info"],
         "\

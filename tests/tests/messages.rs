@@ -81,6 +81,13 @@ const ALLOWED: &[(&str, &str, usize, &str)] = &[
         "whether it is the log file",
     ),
     (
+        "toolkit/nvc-runtime/src/log.rs",
+        "set_boxed_logger(",
+        1,
+        FORMATS,
+    ),
+    ("toolkit/nvc-runtime/src/log.rs", "Log for ", 1, FORMATS),
+    (
         "shared/nvc-program/src/messages/redirection.rs",
         "/proc/self/fd/2",
         1,
@@ -116,6 +123,7 @@ const ALLOWED: &[(&str, &str, usize, &str)] = &[
     ("libnvc/src/sys/descriptors.rs", "from_raw_fd", 2, NO_TEXT),
     ("libnvc/src/sys/fork.rs", "dup2", 1, NO_TEXT),
     ("libnvc/src/sys/spawn.rs", "dup2", 1, NO_TEXT),
+    ("libnvc/src/sys/start.rs", "stdout()", 1, NO_TEXT),
     ("libnvc/src/sys/mount.rs", "from_raw_fd", 1, NO_TEXT),
     ("libnvc/src/sys/namespace.rs", "from_raw_fd", 1, NO_TEXT),
     ("libnvc/src/sys/process.rs", "from_raw_fd", 1, NO_TEXT),

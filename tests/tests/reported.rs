@@ -32,6 +32,9 @@ fn main() -> ExitCode {
         engines_find_what_is_wrong_with_the_configuration,
         a_failure_is_written_once,
         a_pipe_without_a_reader_blocks_nothing,
+        hints_name_what_the_reader_has,
+        the_debug_log_says_why,
+        messages_name_what_is_wrong,
     ])
 }
 
@@ -314,4 +317,119 @@ fn a_pipe_without_a_reader_blocks_nothing() {
     assert!(error.contains("9: unknown device"), "{:#?}", run.logged);
     let warning = "log.json: no such device or address";
     assert!(run.logged[0].ends_with(warning), "{:#?}", run.logged);
+}
+
+fn hints_name_what_the_reader_has() {
+    let case = Case::new("legacy", "", &["NVIDIA_VISIBLE_DEVICES=0"]);
+    let empty = case.world.path("empty");
+    fs::create_dir(&empty).unwrap();
+    case.world.set_root(case.world.driver.root(), &empty);
+    let run = case.run(&[]);
+    let set = "nvidia-ctk config --set nvidia-container-cli.root=";
+    let hook = run.logged.iter().find(|line| line.contains(HOOK));
+    let hook = hook.unwrap_or_else(|| panic!("{:#?}\n{}", run.logged, run.stderr()));
+    assert!(hook.contains(set) && !hook.contains(" --root"), "{hook}");
+    let runtime = case.world.path("jit.toml");
+    let text = fs::read_to_string(case.config()).unwrap();
+    fs::write(&runtime, text.replace("\"legacy\"", "\"jit-cdi\"")).unwrap();
+    fs::rename(&runtime, case.config()).unwrap();
+    fs::remove_file(case.log_file()).unwrap();
+    case.run(&[]);
+    assert!(case.error().contains(set), "{}", case.error());
+    let complaint = |words: &[&str]| {
+        let output = case.world.command("nvidia-ctk").args(words).output();
+        let output = output.unwrap();
+        let both = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&both).into_owned()
+    };
+    let root = empty.to_str().unwrap();
+    let said = complaint(&["cdi", "generate", "--mode=nvml", "--driver-root", root]);
+    assert!(said.contains("with --driver-root\n"), "{said}");
+    let said = complaint(&["doctor"]);
+    assert!(!said.contains(" --root"), "{said}");
+    // Misspelt words.
+    let said = complaint(&["cdi", "generat"]);
+    assert!(said.ends_with("hint: did you mean generate?\n"), "{said}");
+    let said = complaint(&["runtime", "configure", "--runtime=dockr"]);
+    assert!(said.contains("hint: did you mean docker?"), "{said}");
+}
+
+fn the_debug_log_says_why() {
+    let log = |level: &str| {
+        let case = Case::new("jit-cdi", "", &["NVIDIA_VISIBLE_DEVICES=0"]);
+        case.world.set(&format!("log-level = \"{level}\""));
+        let run = case.run(&[]);
+        assert!(run.output.status.success(), "{}", run.stderr());
+        case.world.log()
+    };
+    let usual = log("info");
+    assert!(!usual.contains("adding "), "{usual}");
+    let log = log("debug");
+    for text in [
+        "driver capabilities compat32,compute,display,graphics,ngx,utility,video (",
+        "/dev/nvidia0 (from ",
+        "requested as 0 by NVIDIA_VISIBLE_DEVICES",
+        "dev/nvidiactl): the driver's, for every GPU",
+        "library of the driver, capability compute",
+        "program of the driver, capability utility",
+        "adding createContainer hook ",
+        "adding variable NVIDIA_VISIBLE_DEVICES=void: every container with a GPU",
+        "missing library ",
+    ] {
+        assert!(log.contains(text), "{text}: {log}");
+    }
+    assert!(!log.contains("/dev/nvidia1"), "{log}");
+}
+
+fn messages_name_what_is_wrong() {
+    // An expression of an image.
+    let env = ["NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_REQUIRE_CUDA=cuda>=x"];
+    let case = Case::new("jit-cdi", "", &env);
+    assert!(case.run(&[]).output.status.success());
+    let log = case.world.log();
+    assert!(log.contains("invalid expression (`cuda>=x'"), "{log}");
+    let case = Case::new("legacy", "", &env);
+    let run = case.run(&[]);
+    let text = run.line(&format!("<27>{HOOK}: container c1: "));
+    assert!(
+        text.contains("invalid expression (hint: `cuda>=x'"),
+        "{text}"
+    );
+    // An invalid mode.
+    let case = Case::new("legcy", "", &["NVIDIA_VISIBLE_DEVICES=0"]);
+    case.run(&[]);
+    let error = case.error();
+    assert!(error.contains("invalid mode \"legcy\" (hint: "), "{error}");
+    assert!(error.contains("did you mean legacy?"), "{error}");
+    // A read-only file system.
+    let mut set = Command::new("unshare");
+    let ctk = case.world.command("nvidia-ctk");
+    let script =
+        "mount --bind \"$1\" \"$1\" && mount -o remount,ro,bind \"$1\" && shift && exec \"$@\"";
+    set.args(["--mount", "sh", "-c", script, "sh"])
+        .arg(case.world.path(""))
+        .arg(ctk.get_program())
+        .args([
+            "config",
+            "--set",
+            "disable-require=true",
+            "--in-place",
+            "--config-file",
+        ])
+        .arg(case.config());
+    let said = String::from_utf8(set.output().unwrap().stderr).unwrap();
+    assert!(said.contains("read-only file system"), "{said}");
+    assert!(
+        said.contains("hint: its file system is read-only"),
+        "{said}"
+    );
+    // A broken file, once.
+    fs::write(case.config(), "x = \n").unwrap();
+    let output = case.world.command("nvidia-ctk").arg("doctor").output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    let file = case.config().display().to_string();
+    assert!(
+        said.lines().all(|line| line.matches(&file).count() <= 1),
+        "{said}"
+    );
 }

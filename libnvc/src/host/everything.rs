@@ -12,6 +12,7 @@ use super::{Abi, DriverFile, DriverInfo, DriverRoot, FileClass, FileLink, WslDri
 use crate::capability::Capability;
 use crate::elf::Library;
 use crate::error::{Error, ErrorKind, Result};
+use crate::options::DriverOptions;
 use crate::path::HostPath;
 
 mod graphics;
@@ -61,6 +62,7 @@ pub fn find(root: &DriverRoot, version: Option<&str>, wanted: &FileSearch) -> Re
     all.find_directories()?;
     let (graphics, graphics_links) = all.graphics(wanted);
     let mut files = all.libraries(wanted);
+    all.log_missing(&files);
     files.extend(others::programs(&mut all.search, &wanted.programs));
     files.extend(others::firmware(&mut all.search, &version));
     if !wanted.no_sockets {
@@ -203,6 +205,36 @@ impl Everything<'_> {
         libraries
             .map(|path| self.library(path, &mut linked))
             .collect()
+    }
+
+    /// Logs why libraries that drivers usually have are missing.
+    fn log_missing(&mut self, found: &[DriverFile]) {
+        if !log::log_enabled!(log::Level::Debug) {
+            return;
+        }
+        for pattern in catalogue::libraries(DriverOptions::empty(), false) {
+            let is_it = |name: &str| {
+                let rest = name.strip_prefix(pattern.name);
+                rest.is_some_and(|rest| rest.starts_with('.'))
+            };
+            let mut names = found.iter().map(|file| file.path.file_name());
+            if names.any(|name| is_it(&name.to_string_lossy())) {
+                continue;
+            }
+            let mut others = Vec::new();
+            for directory in &self.directories {
+                let names = self.search.names(directory).iter();
+                others.extend(names.filter(|name| is_it(name)).cloned());
+            }
+            let why = if others.is_empty() {
+                let all = self.directories.iter().map(ToString::to_string);
+                format!("not in {}", all.collect::<Vec<_>>().join(", "))
+            } else {
+                let (others, version) = (others.join(", "), self.version);
+                format!("{others} is no file of driver {version}")
+            };
+            log::debug!("missing library {}: {why}", pattern.name);
+        }
     }
 
     /// Returns a library with the links beside it, except those of other libraries.

@@ -19,6 +19,24 @@ use crate::path::HostPath;
 /// Directory of the IMEX channels.
 pub const IMEX_DIRECTORY: &str = "/dev/nvidia-caps-imex-channels";
 
+/// The way to the driver's control nodes.
+pub(crate) const MAKER_OF_CONTROL: &str =
+    "nvidia-ctk system create-device-nodes --control-devices or nvidia-modprobe -c 255 -u makes it";
+
+/// Returns the way to a GPU's node, which nvidia-ctk does not make.
+pub(crate) fn maker_of_gpu(minor: u32) -> String {
+    format!("nvidia-modprobe -c {minor} makes it")
+}
+
+/// Returns the way to a node of this number, if it is the control node or a GPU's.
+pub(crate) fn maker_of(number: DeviceNumber) -> Option<String> {
+    match (number.major, number.minor) {
+        (NVIDIA_MAJOR, CONTROL_MINOR) => Some(MAKER_OF_CONTROL.into()),
+        (NVIDIA_MAJOR, minor) if minor < CONTROL_MINOR => Some(maker_of_gpu(minor)),
+        _ => None,
+    }
+}
+
 /// Purpose of a device that all GPUs share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -210,6 +228,16 @@ fn node_of(path: &HostPath, stat: &FileStat) -> Result<DeviceNode, Errno> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_node_has_the_command_that_makes_it() {
+        let maker = |major, minor| maker_of(DeviceNumber { major, minor });
+        let gpu = maker(NVIDIA_MAJOR, 3);
+        assert_eq!(gpu.as_deref(), Some("nvidia-modprobe -c 3 makes it"));
+        let control = maker(NVIDIA_MAJOR, CONTROL_MINOR);
+        assert_eq!(control.as_deref(), Some(MAKER_OF_CONTROL));
+        assert_eq!(maker(500, 0), None);
+    }
 
     #[test]
     fn only_the_control_device_is_taken_for_granted() {

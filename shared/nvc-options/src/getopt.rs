@@ -52,6 +52,8 @@ pub enum Parsed {
     Ask(Question, &'static Command),
     /// An error; the text goes to standard error.
     Mistake(String),
+    /// A word that is no command, and the text for standard error.
+    Unknown(String, String),
 }
 
 /// The questions that every command accepts.
@@ -181,9 +183,13 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
 
     let mut positionals = first.positionals.into_iter();
     let named = positionals.next();
-    let command = named.and_then(|word| TABLE.commands.iter().find(|command| word == command.name));
-    let Some(command) = command else {
+    let Some(named) = named else {
         return Parsed::Mistake(layout::misuse(&name, COMMANDS));
+    };
+    let mut known = TABLE.commands.iter();
+    let Some(command) = known.find(|command| named == command.name) else {
+        let word = named.to_string_lossy().into_owned();
+        return Parsed::Unknown(word, layout::misuse(&name, COMMANDS));
     };
     let typed = format!("{name} {}", command.name);
     let mut name = typed.clone();

@@ -16,6 +16,7 @@ pub mod privileges;
 
 // messages
 pub mod debuglog;
+pub mod hints;
 pub mod messages;
 pub mod utc;
 

@@ -7,6 +7,7 @@ use std::io::{IsTerminal as _, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libnvc::{Error, Result};
+use nvc_program::hints::{Reader, for_reader};
 use nvc_program::messages::{self, Level, Severity, SystemLog, write_record_up_to};
 
 use crate::state;
@@ -102,7 +103,10 @@ impl Report {
         }
         let message = error.message();
         match error.advice() {
-            Some(hint) => self.error(&format!("{message} (hint: {hint})")),
+            Some(hint) => {
+                let hint = for_reader(hint, Reader::Engine);
+                self.error(&format!("{message} (hint: {hint})"));
+            }
             None => self.error(&message),
         }
     }

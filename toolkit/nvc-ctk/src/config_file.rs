@@ -3,7 +3,10 @@
 //! Like upstream's program, output contains unset settings as comments, `#key = example`, so that an administrator sees
 //! what is available. Setting such a key uncomments it.
 
+mod values;
+
 use libnvc::{Error, ErrorKind, Result};
+use nvc_policy::config::nearest;
 use nvc_policy::config::schema::{self, Kind};
 use nvc_program::goflag::boolean;
 use toml_edit::{Array, DocumentMut, Item, Table, Value};
@@ -115,8 +118,7 @@ pub(crate) fn change(text: &str, settings: &[String], list_separator: &str) -> R
         if settings.is_empty() {
             return Ok(());
         }
-        let read = nvc_policy::config::parse(new);
-        read.map(drop).map_err(|error| refused(error.to_string()))
+        values::check(new, settings)
     };
     let commented = with_settings(&uncommented(text, settings), settings, list_separator);
     if let Ok((_, commented)) = &commented
@@ -256,9 +258,13 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<()>
         None => (setting, None),
     };
     let key = schema::find(name).ok_or_else(|| {
-        refused(format!(
+        let error = refused(format!(
             "invalid config option: undefined field: \"{name}\""
-        ))
+        ));
+        match nearest::nearest(name) {
+            Some(near) => error.hint(format!("did you mean {near}?")),
+            None => error.hint("nvidia-container-runtime-config.toml(5) lists the keys"),
+        }
     })?;
     let mut words: Vec<&str> = key.name.split('.').collect();
     let last = words.pop().unwrap_or_default();
@@ -281,10 +287,13 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<()>
     let new = match (key.kind, value) {
         (Kind::Bool, None) => Value::from(true),
         (Kind::Bool, Some(word)) => {
-            Value::from(boolean(word).ok_or_else(|| refused("not a boolean"))?)
+            Value::from(boolean(word).ok_or_else(|| refused("not a boolean: true or false"))?)
         }
         (kind, None) => return Err(refused(format!("a value is needed: {}", kind.name()))),
-        (Kind::Text, Some(text)) => Value::from(text),
+        (Kind::Text, Some(text)) => {
+            values::check_word(key, text)?;
+            Value::from(text)
+        }
         (Kind::List, Some("")) => Value::from(Array::new()),
         (Kind::List, Some(text)) if separator.is_empty() => Value::from_iter([text]),
         (Kind::List, Some(text)) => Value::from_iter(text.split(separator)),
@@ -296,6 +305,7 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<()>
 fn refused(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
 }
+
 /// Removes the comments of set settings, and adds missing comments of the others.
 fn with_comments(text: &str, active: &dyn Fn(&str, &str) -> bool) -> String {
     let mut lines: Vec<&str> = Vec::new();
@@ -472,6 +482,47 @@ mod tests {
             let again = changed(&new, &settings);
             proptest::prop_assert!(again.is_ok_and(|again| again == new), "{}\n{}", text, new);
         }
+    }
+
+    #[test]
+    fn values_that_a_key_cannot_have_are_refused() {
+        const RUNTIME: &str = "nvidia-container-runtime";
+        for (setting, expected) in [
+            (
+                "mode=legcy",
+                "mode cannot be \"legcy\": it is one of auto, cdi, csv, jit-cdi, legacy; did you mean legacy?",
+            ),
+            ("log-level=foo", "it is one of trace, debug,"),
+            (
+                "modes.jit-cdi.requirements=yes",
+                "it is one of warn, honour, ignore",
+            ),
+            (
+                "modes.jit-cdi.driver-capabilities=",
+                "it is one of ignore, honour",
+            ),
+            ("modes.legacy.cuda-compat-mode=hok", "did you mean hook?"),
+            ("modes.cdi.default-kind=gpu", "a kind is VENDOR/CLASS"),
+        ] {
+            let error = changed("", &[&format!("{RUNTIME}.{setting}")]).unwrap_err();
+            assert!(error.message().contains(expected), "{}", error.message());
+        }
+        for (setting, expected) in [
+            ("accept-cdi-kinds=a.b/c:d", "a kind is VENDOR/CLASS"),
+            ("supported-driver-capabilities=frob", "frob"),
+            ("disable-require=maybe", "true or false"),
+        ] {
+            let error = changed("", &[setting]).unwrap_err();
+            assert!(error.message().contains(expected), "{}", error.message());
+        }
+        let unknown = changed("", &["no-cgroups=true"]).unwrap_err();
+        let near = Some("did you mean nvidia-container-cli.no-cgroups?");
+        assert_eq!(unknown.advice(), near);
+        let other = "nvidia-container-runtime.log-level=DEBUG";
+        assert!(changed("", &[other]).is_ok());
+        // Other wrong values of the file are no reason.
+        let wrong = "[nvidia-container-runtime]\nmode = \"legcy\"\n";
+        assert!(changed(wrong, &["disable-require=true"]).is_ok());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 
+use nvc_program::hints::did_you_mean;
 use nvc_program::urfave::{Given, Word, as_boolean, items};
 
 use crate::table::{self, CommandNode, Opt, Takes};
@@ -15,7 +16,7 @@ pub(crate) enum Read {
     /// A text to print.
     Text(String),
     /// An unknown command.
-    Unknown { word: String },
+    Unknown { word: String, hint: String },
     /// An invalid command line.
     Mistake { text: String, error: String },
 }
@@ -148,10 +149,17 @@ impl LineParser {
         let does_something = node.commands.is_empty() || node.name == "config";
         match rest.first() {
             _ if wants_help => Ok(Read::Text(help(&self.path()))),
-            Some(word) if !does_something => Ok(Read::Unknown { word: word.clone() }),
+            Some(word) if !does_something => Ok(self.unknown(word.clone())),
             None if !does_something => Ok(Read::Text(help(&self.path()))),
             _ => self.collect(rest, variable).map(Read::CommandLine),
         }
+    }
+
+    /// Returns the answer to a word that is no command here.
+    fn unknown(&self, word: String) -> Read {
+        let known: Vec<_> = self.node().commands.iter().map(|node| node.name).collect();
+        let hint = did_you_mean(&word, &known);
+        Read::Unknown { word, hint }
     }
 
     /// Returns true if a word is a command here; every command has a command `help`.
@@ -165,7 +173,7 @@ impl LineParser {
         let mut path = self.path();
         if let Some(word) = self.words.pop_front() {
             if !self.is_command(&word) {
-                return Read::Unknown { word };
+                return self.unknown(word);
             }
             let known = self.node().commands.iter();
             path.extend(known.filter(|node| node.name == word).map(|node| node.name));
@@ -470,7 +478,7 @@ mod tests {
         for words in ["frob", "cdi frob", "help frob", "cdi frob list"] {
             let unknown = read_with(words, &[]);
             assert!(
-                matches!(&unknown, Read::Unknown { word } if word == "frob"),
+                matches!(&unknown, Read::Unknown { word, .. } if word == "frob"),
                 "{words}: {unknown:?}"
             );
         }

@@ -45,8 +45,9 @@ fn run() -> u8 {
         Read::Text(text) => {
             return code(logging::print(&text).map(|()| 0));
         }
-        Read::Unknown { word } => {
+        Read::Unknown { word, hint } => {
             messages::write_line(&format!("No help topic for '{word}'"));
+            messages::write_line(&format!("hint: {hint}"));
             return 3;
         }
         Read::Mistake { text, error } => {

@@ -39,7 +39,7 @@ pub(crate) fn check(devices: &[DraftDevice], warnings: &[String]) -> Result<()> 
     if let Some(empty) = devices.find(|device| device.draft.is_empty()) {
         let (name, missing) = (&empty.name, warnings.join("; "));
         let text = format!("device \"{name}\" has nothing that a container could use: {missing}");
-        let hint = "nvidia-ctk system create-device-nodes --control-devices, or nvidia-modprobe, makes nodes";
+        let hint = "nvidia-modprobe -c NUMBER makes the node /dev/nvidiaNUMBER";
         return Err(Error::new(ErrorKind::Malformed, text).hint(hint));
     }
     Ok(())

@@ -10,12 +10,14 @@ use libnvc::{Error, ErrorKind, Result};
 use log::Record;
 use nix::errno::Errno;
 use nvc_hostfile::ours;
+use nvc_policy::config::schema::MODES;
 use nvc_policy::config::{self, Config, lookup};
 use nvc_policy::image::{self, ContainerRequest, Devices, Policy};
 use nvc_policy::mode::{self, Mode, Setting};
 use nvc_policy::platform;
 use nvc_policy::this_machine::ThisMachine;
 use nvc_program::debuglog;
+use nvc_program::hints::did_you_mean;
 use nvc_program::messages;
 
 use crate::arguments::Options;
@@ -106,7 +108,8 @@ fn mode(config: &Config, request: &ContainerRequest) -> Result<(Mode, String)> {
         Setting::Fixed(mode) => (mode, ""),
         Setting::Unknown(word) => {
             let text = format!("invalid mode \"{word}\" ({}: {origin})", config::MODE);
-            return Err(Error::new(ErrorKind::Malformed, text));
+            let hint = did_you_mean(&word, MODES);
+            return Err(Error::new(ErrorKind::Malformed, text).hint(hint));
         }
     };
     let said = format!("{how}mode {mode} ({}: {origin})", config::MODE);

@@ -2,6 +2,7 @@
 //! system's log.
 
 use libnvc::Error;
+use nvc_program::hints::{Reader, for_reader};
 use nvc_program::messages::{self, Level, Severity, SystemLog};
 
 use crate::CLI;
@@ -62,7 +63,10 @@ fn lines(error: &Error) -> Vec<String> {
     let message = error.message();
     match (message.strip_suffix(INVALID_VALUE), error.advice()) {
         (Some(message), _) => lines.extend([message, INVALID_VALUE.trim()].map(str::to_owned)),
-        (None, Some(hint)) => lines.push(format!("{message} (hint: {hint})")),
+        (None, Some(hint)) => {
+            let hint = for_reader(hint, Reader::Engine);
+            lines.push(format!("{message} (hint: {hint})"));
+        }
         (None, None) => lines.push(message),
     }
     lines
@@ -80,6 +84,14 @@ mod tests {
         let error = Error::new(ErrorKind::System, "it fails");
         assert_eq!(lines(&error), ["it fails"]);
         assert_eq!(lines(&error.hint("try")), ["it fails (hint: try)"]);
+    }
+
+    #[test]
+    fn a_hint_names_no_option_of_another_program() {
+        let error = Error::new(ErrorKind::System, "no").hint("leave them alone with --no-cgroups");
+        let expected = "no (hint: leave them alone with \
+            `sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups=true --in-place`)";
+        assert_eq!(lines(&error), [expected]);
     }
 
     #[test]

@@ -42,6 +42,10 @@ const MAX_SIZE: u64 = 64 << 20;
 /// The way out if the kernel refuses to replace or remove a file because something is mounted on it.
 const MOUNTED: &str = "something is mounted on this file: write to the file behind the mount, or mount its directory instead";
 
+/// The way out if the file system is read-only.
+const READ_ONLY: &str = "its file system is read-only, as /etc of an image-based system: change the file in the image, or \
+                         name another one that the program reads";
+
 /// A file to be edited, and its text. The file that was read is the one that is replaced.
 #[derive(Debug)]
 pub struct HostFile {
@@ -128,6 +132,7 @@ impl HostFile {
             let error = Error::file("unlink failed", &self.path, errno);
             match errno {
                 Errno::EBUSY => error.hint(MOUNTED),
+                Errno::EROFS => error.hint(READ_ONLY),
                 _ => error,
             }
         })
@@ -267,6 +272,7 @@ fn not_written(path: &Path, error: &io::Error) -> Error {
     let error = system("write failed", path, error);
     match error.errno() {
         Some(Errno::EBUSY) => error.hint(MOUNTED),
+        Some(Errno::EROFS) => error.hint(READ_ONLY),
         _ => error,
     }
 }

@@ -6,7 +6,7 @@
 
 pub mod ldconfig;
 pub mod lookup;
-mod nearest;
+pub mod nearest;
 pub mod schema;
 
 mod parse;

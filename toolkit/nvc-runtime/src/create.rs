@@ -6,12 +6,14 @@ use std::path::Path;
 use nvc_hostfile::cause;
 use nvc_oci::spec::Spec;
 use nvc_oci::{bundle, lenient};
+use nvc_policy::config::schema::MODES;
 use nvc_policy::config::{self, Config};
 use nvc_policy::container;
 use nvc_policy::image::{self, Container, DeviceChoice, Policy, annotations};
 use nvc_policy::mode::{self, Mode, Setting};
 use nvc_policy::platform;
 use nvc_policy::this_machine::ThisMachine;
+use nvc_program::hints::did_you_mean;
 use nvc_program::messages::Level;
 
 use crate::arguments::Line;
@@ -218,7 +220,10 @@ fn decide(
     image::names::check(container, policy).map_err(refused)?;
     let setting = Setting::of(config);
     let reads_annotations = match &setting {
-        Setting::Unknown(word) => return Err(refused(format!("invalid mode \"{word}\""))),
+        Setting::Unknown(word) => {
+            let hint = format!("{}: {}", config.mode_origin(), did_you_mean(word, MODES));
+            return Err(refused(format!("invalid mode \"{word}\"")).hint(hint));
+        }
         // Annotations can only request CDI devices.
         Setting::Fixed(mode) => *mode == Mode::Cdi,
         Setting::Auto => annotations::name_cdi_devices(container, policy).map_err(refused)?,

@@ -14,6 +14,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::fstat;
 use nvc_hostfile::cause;
 use nvc_policy::config::Config;
+use nvc_program::hints::{Reader, for_reader};
 use nvc_program::messages::{self, Format, Level, Severity, SystemLog, record};
 
 use crate::arguments::Line;
@@ -79,9 +80,29 @@ impl Log {
                 None => unknown = Some(format!("unknown log level \"{name}\", using info")),
             }
         }
+        if self.has_steps() {
+            self.log_steps();
+        }
         let problems = std::mem::take(&mut self.unopened);
         for problem in problems.into_iter().chain(unknown) {
             self.write(Level::Warning, &problem);
+        }
+    }
+
+    /// Returns true if somebody reads each step.
+    pub(crate) fn has_steps(&self) -> bool {
+        self.level <= Level::Debug && !self.files.is_empty()
+    }
+
+    /// Writes libnvc's steps to the files: which files it selects, and why others are missing.
+    fn log_steps(&self) {
+        let files = self.files.iter().map(File::try_clone);
+        let Ok(files) = files.collect::<io::Result<Vec<_>>>() else {
+            return;
+        };
+        let format = self.format;
+        if log::set_boxed_logger(Box::new(Steps { files, format })).is_ok() {
+            log::set_max_level(log::LevelFilter::Debug);
         }
     }
 
@@ -116,7 +137,10 @@ impl Log {
         }
         // Engines show only one record.
         let text = match error.advice() {
-            Some(hint) => format!("{} (hint: {hint})", error.message()),
+            Some(hint) => {
+                let hint = for_reader(hint, Reader::Engine);
+                format!("{} (hint: {hint})", error.message())
+            }
             None => error.message(),
         };
         self.put(Level::Error, &text);
@@ -138,6 +162,28 @@ impl Log {
             let _ = file.write_all(text.as_bytes());
         }
     }
+}
+
+/// The files for libnvc's steps.
+struct Steps {
+    files: Vec<File>,
+    format: Format,
+}
+
+impl log::Log for Steps {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Debug
+    }
+
+    fn log(&self, step: &log::Record<'_>) {
+        // What is worth a warning comes back as one.
+        let text = record(self.format, Level::Debug, &step.args().to_string());
+        for mut file in &self.files {
+            let _ = file.write_all(text.as_bytes());
+        }
+    }
+
+    fn flush(&self) {}
 }
 
 /// Returns true if both are the same file.

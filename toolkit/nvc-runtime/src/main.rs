@@ -23,6 +23,7 @@ mod modes;
 mod char_links;
 mod control_nodes;
 mod crun;
+mod explain;
 mod hook_program;
 mod injection;
 mod mount_namespace;

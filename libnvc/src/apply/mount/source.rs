@@ -12,7 +12,7 @@ use nix::sys::stat::{FileStat, SFlag, fstatat};
 
 use crate::apply::steps::BindKind;
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::{DeviceNumber, DriverRoot};
+use crate::host::{DeviceNumber, DriverRoot, nodes};
 use crate::inroot::{self, Identity, RootDir};
 use crate::path::{ContainerPath, HostPath};
 use crate::sys::mount::{self, MountAttributes};
@@ -104,7 +104,16 @@ impl<'r> HostSources<'r> {
             ExpectedType::Kind(BindKind::Ipc) => self.without_links(path),
             _ => self.root.resolve(path),
         };
-        let fd = found.map_err(|errno| Error::file("stat failed", &name, errno))?;
+        let fd = found.map_err(|errno| {
+            let error = Error::file("stat failed", &name, errno);
+            match (expected, errno) {
+                (ExpectedType::Device(number), Errno::ENOENT) => match nodes::maker_of(number) {
+                    Some(hint) => error.hint(hint),
+                    None => error,
+                },
+                _ => error,
+            }
+        })?;
         ReadySource::new(fd.as_fd(), name, expected, location)
     }
 

@@ -17,7 +17,7 @@ fn read_as(caller: &Caller, line: &str) -> Parsed {
 
 fn complaint(line: &str) -> String {
     match read_as(&caller(), line) {
-        Parsed::Mistake(text) => text.lines().next().unwrap().to_owned(),
+        Parsed::Mistake(text) | Parsed::Unknown(_, text) => text.lines().next().unwrap().to_owned(),
         other => panic!("{line}: {other:?}"),
     }
 }

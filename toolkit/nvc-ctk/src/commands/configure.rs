@@ -6,6 +6,7 @@ use libnvc::{Error, ErrorKind, Result};
 use log::info;
 use nix::unistd::geteuid;
 use nvc_hostfile::HostFile;
+use nvc_program::hints::did_you_mean;
 
 use super::invalid;
 use crate::ask::ask;
@@ -32,7 +33,10 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
             let error = invalid("unrecognized runtime 'podman'");
             return Err(error.hint("Podman needs no configuration: nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml"));
         }
-        other => return Err(invalid(format!("unrecognized runtime '{other}'"))),
+        other => {
+            let hint = did_you_mean(other, &["docker", "containerd", "crio"]);
+            return Err(invalid(format!("unrecognized runtime '{other}'")).hint(hint));
+        }
     };
     let wanted = wanted(engine, line)?;
     let package = non_empty(line, "for-package");

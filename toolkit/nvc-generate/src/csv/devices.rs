@@ -84,7 +84,11 @@ impl Tree {
                 Ok(()) => {}
                 Err(why) if is_needed => {
                     let text = format!("GPU {}: {why}", gpu.index);
-                    let hint = "nvidia-modprobe or nvidia-ctk system create-device-nodes makes it";
+                    let hint = if path == own {
+                        format!("nvidia-modprobe -c {} makes it", gpu.minor)
+                    } else {
+                        "nvidia-ctk system create-device-nodes --control-devices makes it".into()
+                    };
                     return Err(Error::new(ErrorKind::NotFound, text).hint(hint));
                 }
                 Err(error) => warnings.push(error.message()),

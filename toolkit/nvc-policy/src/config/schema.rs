@@ -30,22 +30,37 @@ pub struct Key {
     /// The full name, including tables.
     pub name: &'static str,
     pub kind: Kind,
+    /// The values that a text can have; empty if it can have any.
+    pub words: &'static [&'static str],
 }
 
 const fn bool(name: &'static str) -> Key {
-    let kind = Kind::Bool;
-    Key { name, kind }
+    let (kind, words) = (Kind::Bool, &[]);
+    Key { name, kind, words }
 }
 
 const fn text(name: &'static str) -> Key {
-    let kind = Kind::Text;
-    Key { name, kind }
+    let (kind, words) = (Kind::Text, &[]);
+    Key { name, kind, words }
 }
 
 const fn list(name: &'static str) -> Key {
-    let kind = Kind::List;
-    Key { name, kind }
+    let (kind, words) = (Kind::List, &[]);
+    Key { name, kind, words }
 }
+
+const fn one_of(name: &'static str, words: &'static [&'static str]) -> Key {
+    let kind = Kind::Text;
+    Key { name, kind, words }
+}
+
+/// The values of `nvidia-container-runtime.mode`.
+pub const MODES: &[&str] = &["auto", "cdi", "csv", "jit-cdi", "legacy"];
+
+/// Those of `nvidia-container-runtime.log-level`.
+const LEVELS: &[&str] = &[
+    "trace", "debug", "info", "warning", "warn", "error", "fatal", "panic",
+];
 
 /// Every key there is.
 pub const KEYS: &[Key] = &[
@@ -69,9 +84,9 @@ pub const KEYS: &[Key] = &[
     text("nvidia-container-cli.ldconfig"),
     text("nvidia-ctk.path"),
     text("nvidia-container-runtime.debug"),
-    text("nvidia-container-runtime.log-level"),
+    one_of("nvidia-container-runtime.log-level", LEVELS),
     list("nvidia-container-runtime.runtimes"),
-    text("nvidia-container-runtime.mode"),
+    one_of("nvidia-container-runtime.mode", MODES),
     text("nvidia-container-runtime.modes.csv.mount-spec-path"),
     text("nvidia-container-runtime.modes.csv.compat-container-root"),
     text("nvidia-container-runtime.modes.cdi.default-kind"),
@@ -79,9 +94,18 @@ pub const KEYS: &[Key] = &[
     list("nvidia-container-runtime.modes.cdi.spec-dirs"),
     list("nvidia-container-runtime.modes.jit-cdi.nvcdi-feature-flags"),
     list("nvidia-container-runtime.modes.jit-cdi.nvcdi-disable-hooks"),
-    text("nvidia-container-runtime.modes.jit-cdi.driver-capabilities"),
-    text("nvidia-container-runtime.modes.jit-cdi.requirements"),
-    text("nvidia-container-runtime.modes.legacy.cuda-compat-mode"),
+    one_of(
+        "nvidia-container-runtime.modes.jit-cdi.driver-capabilities",
+        &["ignore", "honour"],
+    ),
+    one_of(
+        "nvidia-container-runtime.modes.jit-cdi.requirements",
+        &["warn", "honour", "ignore"],
+    ),
+    one_of(
+        "nvidia-container-runtime.modes.legacy.cuda-compat-mode",
+        &["ldconfig", "mount", "hook", "disabled", ""],
+    ),
     text("nvidia-container-runtime-hook.path"),
     bool("nvidia-container-runtime-hook.skip-mode-detection"),
     bool("features.allow-cuda-compat-libs-from-container"),

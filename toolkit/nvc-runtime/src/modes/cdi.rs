@@ -6,6 +6,7 @@ use nvc_policy::image::qualified;
 
 use super::jit_cdi;
 use crate::error::{Result, refused};
+use crate::explain::{self, Source};
 use crate::job::Job;
 use crate::spec_edits;
 
@@ -32,5 +33,11 @@ fn from_files(job: &mut Job<'_>, names: &[String]) -> Result<()> {
         }
         error.context(failed)
     })?;
+    let source = Source {
+        host: None,
+        reason: &format!("CDI specification of {}", names.join(", ")),
+        request: "",
+    };
+    explain::edits(job.log, &edits, &source);
     spec_edits::apply(job, &mut [edits]).map_err(|error| error.context(failed))
 }

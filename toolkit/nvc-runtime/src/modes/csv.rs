@@ -11,6 +11,7 @@ use nvc_policy::config::Config;
 use nvc_policy::image;
 
 use crate::error::{Result, refused};
+use crate::explain::{self, Source};
 use crate::hook_program;
 use crate::job::{GpuRequest, Job, SINGLE_CSV_DEVICE, ldconfig, nodes};
 use crate::spec_edits;
@@ -69,6 +70,14 @@ pub(super) fn with_driver(mut job: Job<'_>, driver: &Driver) -> Result<()> {
         edits.env.push(VOID.into());
     }
     given.push(edits);
+    let source = Source {
+        host: None,
+        reason: "the lists of files, or a feature that its own variable requests",
+        request: "",
+    };
+    for edits in &given {
+        explain::edits(job.log, edits, &source);
+    }
     spec_edits::apply(&mut job, &mut given)
 }
 

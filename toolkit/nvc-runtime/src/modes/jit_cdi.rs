@@ -12,11 +12,15 @@ use nvc_generate::{
     AutomaticEdits, Channels, ContainerEdits, Draft, HookProgram, Mode, Options, VOID,
     for_container, for_container_unless_jetson, merge,
 };
-use nvc_policy::image::{Policy, capabilities, devices, mig_management, requirements};
+use nvc_policy::image::{
+    DeviceChoice, Policy, capabilities, devices, mig_management, requirements,
+};
 use nvc_policy::mode::Setting;
+use nvc_program::messages::Level;
 
 use crate::control_nodes;
 use crate::error::{Result, refused};
+use crate::explain::{self, Source};
 use crate::hook_program;
 use crate::job::{Job, one_of, options};
 use crate::spec_edits;
@@ -30,8 +34,13 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
     let managed = mig_management::requested(job.request.container, ids).map_err(refused)?;
     let ids = nvc_generate::ids(ids)?;
     let demanded = Requirements::of(job)?;
+    let capabilities = limit(job)?;
+    let origin = job.config.origin(CAPABILITIES);
+    let value = &job.config.runtime.jit_driver_capabilities;
+    let text = format!("driver capabilities {capabilities} ({CAPABILITIES} = {value}: {origin})");
+    job.log.write(Level::Debug, &text);
     let request = Request {
-        capabilities: limit(job)?,
+        capabilities,
         requirements: if demanded.must_hold {
             demanded.all.clone()
         } else {
@@ -63,14 +72,16 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
     };
     warn(job, &edits);
     let ContainerEdits { edits, host, .. } = *edits;
-    if let Some(unmet) = host.and_then(|host| demanded.unmet(&host)) {
+    if let Some(unmet) = host.as_ref().and_then(|host| demanded.unmet(host)) {
         job.warn(&unmet);
     }
     let mut given = vec![edits];
+    let mut reasons = vec!["every container with a GPU of this machine"];
     for edits in job.gated_features() {
         let mut draft = Draft::from(edits);
         draft.add_variable(VOID);
         given.push(draft);
+        reasons.push("a feature that its own variable requests");
     }
     let channels = devices::imex_channels(job.request.container, job.request.policy);
     let (channels, ignored) = channels.map_err(refused)?;
@@ -86,8 +97,10 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
         let found = found.map_err(|error| not_found(&error, Mode::Imex))?;
         warn(job, &found);
         given.push(found.edits);
+        reasons.push("IMEX channels");
     }
     given.extend(mig_rights(job, &managed)?);
+    reasons.push("NVIDIA_MIG_CONFIG_DEVICES or NVIDIA_MIG_MONITOR_DEVICES");
     let program = hook_program::of(job.config);
     // A foreign program would take the merged hook for an unknown one, exit 0 and do nothing.
     if hook_program::is_ours(&program) {
@@ -96,7 +109,18 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
     let path = program.to_string_lossy().into_owned();
     let program = HookProgram { path };
     let given = given.into_iter().map(|draft| draft.render(&program));
-    spec_edits::apply(job, &mut given.collect::<Vec<_>>())
+    let mut given: Vec<_> = given.collect();
+    let DeviceChoice { devices, origin } = job.request.choice;
+    let request = format!("{devices} by {origin}");
+    for (edits, reason) in given.iter().zip(reasons) {
+        let source = Source {
+            host: host.as_ref(),
+            reason,
+            request: &request,
+        };
+        explain::edits(job.log, edits, &source);
+    }
+    spec_edits::apply(job, &mut given)
         .map_err(|error| error.context("failed to inject CDI devices"))
         .map(|()| None)
 }
@@ -202,7 +226,10 @@ impl Requirements {
         }
         let error = require::check(&self.all, versions, &host.targets()).err()?;
         let error = error.context(Phase::Requirement);
-        Some(starts_anyway(&error.message()))
+        // It names the expression, if that is invalid.
+        let hint = error.advice().map(|hint| format!(" ({hint})"));
+        let text = error.message() + &hint.unwrap_or_default();
+        Some(starts_anyway(&text))
     }
 }
 

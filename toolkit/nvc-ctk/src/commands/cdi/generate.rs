@@ -234,7 +234,13 @@ fn configured_root(line: &CommandLine) -> PathBuf {
     let root = match config::lookup::load(&place, false) {
         Ok(loaded) => loaded.config.cli.root,
         Err(error) => {
-            warn!("{}: {error}", place.file.display());
+            // Most of them name the file.
+            let (text, file) = (error.to_string(), place.file.display().to_string());
+            if text.contains(&file) {
+                warn!("{text}");
+            } else {
+                warn!("{file}: {text}");
+            }
             String::new()
         }
     };

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use libnvc::host::{DriverConfig, DriverRoot, DriverSession, procfs};
+use nvc_program::hints::{Reader, for_reader};
 
 use super::engines::find;
 use super::hardware;
@@ -64,7 +65,8 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
             let repair = error
                 .advice()
                 .unwrap_or("see nvidia-smi, and NVRM in the kernel's log (dmesg)");
-            return vec![Finding::wrong(error.message(), NO_GPU, step(repair))];
+            let repair = for_reader(repair, Reader::Doctor);
+            return vec![Finding::wrong(error.message(), NO_GPU, step(&repair))];
         }
     };
     let mut findings = Vec::new();
@@ -73,10 +75,11 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
             .error
             .advice()
             .unwrap_or("see Xid in the kernel's log (dmesg); reset the GPU, or reboot");
+        let repair = for_reader(repair, Reader::Doctor);
         findings.push(Finding::wrong(
             format!("{failed}: {}", failed.error.message()),
             "no container gets this GPU",
-            step(repair),
+            step(&repair),
         ));
     }
     for index in &info.divided {
