@@ -26,6 +26,8 @@ fuzz_target!(|bytes: &[u8]| {
             let shown = format!("{question:?} {command:?}");
             assert!(!shown.is_empty());
         }
-        getopt::Parsed::Mistake(text) | getopt::Parsed::Unknown(_, text) => assert!(!text.is_empty()),
+        getopt::Parsed::Mistake(text) | getopt::Parsed::Unknown(_, text) => {
+            assert!(!text.is_empty())
+        }
     }
 });
