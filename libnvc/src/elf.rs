@@ -204,7 +204,7 @@ impl<S: Source> Library<S> {
         self.abi_of(&value).ok_or(ElfError::NoAbiNote)
     }
 
-    /// Does so for a library whose note is only in a section.
+    /// Reads the ABI note of a library that has it only in a section.
     pub(crate) fn abi_of_section(&self) -> Option<[u32; 4]> {
         let note = self.note(".note.ABI-tag", "GNU").ok().flatten();
         self.abi_of(&note?)

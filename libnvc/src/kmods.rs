@@ -99,7 +99,7 @@ pub(crate) fn new_channels(
     nodes
 }
 
-/// Does so with planned nodes.
+/// Creates or corrects planned nodes of IMEX channels.
 pub(crate) fn create_nodes(root: &DriverRoot, nodes: &[DeviceNode]) {
     if nodes.is_empty() {
         return;
@@ -116,7 +116,8 @@ fn params(root: &DriverRoot) -> String {
     String::from_utf8_lossy(&root.read(&path).unwrap_or_default()).into_owned()
 }
 
-/// Creates a control node in a root's /dev, with mode 0666. Whatever has its name stays; a link is not followed.
+/// Creates a control node in a root's /dev, with mode 0666. An existing file of that name is left alone; a link is not
+/// followed.
 ///
 /// # Errors
 /// `mknod failed: <path>: <cause>`; the cause is `EEXIST` for a link to nothing.

@@ -73,11 +73,12 @@ pub(crate) fn find(table: &[u8], id: u64) -> Option<MountEntry<'_>> {
     entries(table).find(|line| line.id == id)
 }
 
-/// Returns the type of the filesystem that a path is on, without touching the path: a server may be away.
+/// Returns the type of the filesystem that a path is on, without touching the path, because the server of a network
+/// filesystem may not respond.
 pub fn filesystem_at<'t>(table: &'t [u8], path: &Path) -> Option<&'t [u8]> {
     let above = entries(table).map(|line| (line.point(), line.kind));
     let above = above.filter(|(point, _)| path.starts_with(point));
-    // Of mounts on the same point the last one is seen.
+    // Of several mounts on one mount point, the last one is visible.
     let top = above.max_by_key(|(point, _)| point.as_os_str().len());
     top.map(|(_, kind)| kind)
 }

@@ -17,7 +17,7 @@ const CUT: &str = "...";
 /// Escapes everything but printable ASCII as `\xNN`, byte by byte, and the backslash too; cuts the result after
 /// 4 KiB.
 ///
-/// Every byte of the text can be told from the result. Quoting for a log format and JSON encoding come afterwards.
+/// Every byte of the text can be recovered from the result. Quoting for a log format and JSON encoding come afterwards.
 pub fn printable<T: AsRef<[u8]> + ?Sized>(text: &T) -> Cow<'_, str> {
     printable_up_to(MAX_LEN, text)
 }

@@ -62,7 +62,7 @@ impl DeviceRequest {
     }
 }
 
-/// Splits an option's list at its commas; empty names say nothing.
+/// Splits an option's list at its commas; skips empty names.
 pub fn names(list: &str) -> impl Iterator<Item = &str> + Clone {
     list.split(',').filter(|name| !name.is_empty())
 }

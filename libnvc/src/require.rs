@@ -178,7 +178,8 @@ fn unsatisfied(first: &str, failures: &[FailedTest<'_>]) -> Error {
     unmet(condition).hint(reasons(failures))
 }
 
-/// As upstream's toolkit says it: with the actual value. The hint names those of further alternatives.
+/// Describes the first failed test as upstream's toolkit does, with the actual value. The hint names those of further
+/// alternatives.
 fn unsatisfied_here(first: &FailedTest<'_>, failures: &[FailedTest<'_>]) -> Error {
     let FailedTest { test, actual, .. } = first;
     let name = test.split(is_op).next().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Chooses devices: finds those that `--device`, `--mig-config` and `--mig-monitor` name, and reads `--imex-channel`.
 //!
 //! The grammar is upstream's, quirks included, since schedulers and scripts pass whatever once worked: partial PCI
-//! addresses, trailing garbage after a MIG index. In addition, the start of a UUID is a name, as in NVIDIA's guides, if
-//! it is the start of one UUID only. A GPU that could not be read is an error only if it is requested by name.
+//! addresses, trailing garbage after a MIG index. In addition, a UUID prefix is a name if it is unambiguous, as in
+//! NVIDIA's guides. A GPU that could not be read is an error only if it is requested by name.
 
 #![forbid(unsafe_code)]
 
@@ -274,7 +274,8 @@ fn find_mig<'a>(
 /// Finds the device whose UUID starts with `item`: a GPU, or a MIG device with its GPU.
 ///
 /// # Errors
-/// Several UUIDs start so, those of lost GPUs included, or could: which one is meant must not depend on which GPU is lost.
+/// Several UUIDs have this prefix, or could have it because a GPU is lost: the result must not depend on which GPU is
+/// lost.
 fn find_by_start<'a>(
     gpus: &'a [Gpu],
     lost: &[FailedGpu],
@@ -315,7 +316,7 @@ fn find_by_start<'a>(
     }
 }
 
-/// The start of a UUID is that of one only because a lost GPU does not tell its own, or those of its MIG devices.
+/// Describes a prefix that is unambiguous only because the UUIDs of a lost GPU, or of its MIG devices, are unknown.
 fn doubtful(item: &str, uuid: &str, gpu: &FailedGpu) -> Error {
     let cause =
         format!("{uuid} starts so, but {gpu} is not usable, and which UUIDs it has is unknown");

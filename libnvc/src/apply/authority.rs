@@ -1,4 +1,4 @@
-//! Decides whose privileges may be used to create a file in a directory of a container, by the mount of the directory.
+//! Decides with whose privileges a file may be created in a directory of the container. The directory's mount decides.
 //!
 //! The image's links choose where files are created, and a volume in the container belongs to the host. So on a mount
 //! that is not the container's own, files are created with the rights of the container's root, or not at all.

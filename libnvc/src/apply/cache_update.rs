@@ -1,5 +1,7 @@
-//! Runs the update of the loader's cache: ldconfig in parallel with the last steps, if all that it may change can be
-//! restored, and otherwise after them; or the builtin one.
+//! Updates the loader's cache, by ldconfig or by the builtin update.
+//!
+//! ldconfig runs in parallel with the last steps if everything that it may change can be restored, and after them
+//! otherwise. The builtin update runs after them.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;

@@ -141,7 +141,7 @@ impl<'a> Journal<'a> {
                 Effect::Mounted(mount) => mounts.push(mount),
                 Effect::Temporary(undo) => result = result.and(undo()),
                 Effect::SetAside { remove, .. } => {
-                    // Everything is done; what is left has a name of ours.
+                    // Not a failure: everything is done, and the leftover has a temporary name of ours.
                     if let Err(error) = remove() {
                         log::warn!("{}", error.message());
                     }

@@ -1,5 +1,5 @@
-//! Looks into the container for what an intent leaves open: its devices, its compatibility library, and what earlier
-//! hooks and the engine have done.
+//! Examines the container for facts that an intent leaves open: its devices, its compatibility library, and the work of
+//! earlier hooks and of the engine.
 //!
 //! Reads only, before the first effect. Everything below the container's root is the image's.
 
@@ -30,7 +30,7 @@ pub(super) use devices::is_gpu_name;
 /// The file in which the directory of compatibility libraries is configured. It sorts before all others.
 const CONFIGURATION: &str = "/etc/ld.so.conf.d/00-compat-nvidia.conf";
 
-/// Number of GPUs in the file with the application profile, as upstream's.
+/// Limit of GPUs in the file with the application profile, the same as upstream's.
 const MAX_GPUS: u32 = 64;
 
 /// A container before anything is changed.
@@ -79,8 +79,8 @@ impl<'a> ContainerView<'a> {
         }
     }
 
-    /// Returns the mount of a `params` without the creation of nodes, if the driver's has it on, and if the container
-    /// has the driver's own.
+    /// Returns the mount of a `params` that forbids programs to create nodes. None if the driver's already forbids
+    /// that, or if the container's is not the driver's.
     pub(super) fn params(&self) -> Result<Option<Action>> {
         let Some(params) = procfs::container_params(self.host)? else {
             log::info!("the driver does not let programs create device nodes");

@@ -114,7 +114,7 @@ pub(super) struct RulesToAdd {
     pub(super) name: PathBuf,
     /// Each with its intent.
     pub(super) devices: Vec<(usize, WantedDevice)>,
-    /// systemd's unit that must know them.
+    /// systemd's unit whose `DeviceAllow` must contain them.
     pub(super) unit: Option<Unit>,
     /// True if the container can open them even if the rules cannot be changed.
     pub(super) are_dispensable: bool,
@@ -224,7 +224,7 @@ impl<'a> Preparation<'a, '_> {
         Ok(work)
     }
 
-    /// Adds the task of a step; gives its intent up if that is best effort and has failed.
+    /// Adds the task of a step; skips its intent if that is best effort and has failed.
     fn add(
         &self,
         step: &'a Step,

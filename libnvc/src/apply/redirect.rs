@@ -1,4 +1,4 @@
-//! Gives files another place if theirs is on a volume or read-only: a tmpfs of ours, which only this container has.
+//! Moves files to a tmpfs of ours, which only this container has, if their places are on a volume or read-only.
 //!
 //! Works on prepared tasks, in the container's namespace, because only there it is known what may be changed. A file's
 //! place in the tmpfs is its path below the tmpfs, so that a later call finds it again without a record.
@@ -53,7 +53,7 @@ pub(super) struct Redirection {
     targets: Vec<Option<PathBuf>>,
     /// Intents that are given up, with the reasons.
     left_out: Vec<(usize, Error)>,
-    /// What the loader is told to search: as in the plan, and in the tmpfs.
+    /// Directories for the loader to search: those of the plan, and those in the tmpfs.
     directories: Vec<ContainerPath>,
     folders: Vec<ContainerPath>,
     warnings: Vec<Error>,
@@ -257,7 +257,7 @@ impl Redirection {
         work
     }
 
-    /// Returns the directories in the tmpfs that the loader is told to search.
+    /// Returns the directories in the tmpfs for the loader to search.
     pub(super) fn in_tmpfs(&self) -> Vec<ContainerPath> {
         let is_new = |folder: &&ContainerPath| self.moved.values().any(|to| to == *folder);
         self.folders.iter().filter(is_new).cloned().collect()
@@ -319,7 +319,7 @@ impl Redirection {
     }
 }
 
-/// Returns what the loader is told to search: directories, folders, and the files there.
+/// Returns what the loader must search: directories, folders, and the files there.
 fn searched<'w>(
     work: &'w PreparedPlan<'_>,
 ) -> (

@@ -3,8 +3,8 @@
 //! A file is written under a temporary name and renamed, so that readers see the old one or the new one. The old file
 //! is restored if a later step fails: from an open descriptor, or, if that is impossible, because it has been set aside
 //! under the temporary name. A link that takes the place of a file is different: the old file may be a library of any
-//! size, which an overlay would copy to set it aside. The link is made under a temporary name, and renamed when nothing
-//! can fail but other such links; the old file is set aside only for those.
+//! size, which an overlay would copy to set it aside. So the link is made under a temporary name and renamed last. The
+//! old file is set aside only while another such link can still fail.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! Decides what a container is given where its directories may not be changed: on a volume, or on a read-only root.
+//! Decides where files go if their directories may not be changed, because they are on a volume or the root is
+//! read-only.
 //!
 //! A container that starts with NVIDIA's programs must start with ours, but no file of a volume is changed. So the files
 //! go to a tmpfs of ours, and the loader's configuration in the image's own layer names it. Pure: `redirect` and

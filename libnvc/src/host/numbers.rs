@@ -1,4 +1,4 @@
-//! Checks that a device node is what its name says: a device of the driver with that name.
+//! Checks that a device node has the device number that its name implies.
 //!
 //! A container with the host's /dev and the right to make nodes can replace any node there, by another driver's or by
 //! another GPU's. So a name alone says nothing. A node counts if its major number is that of its driver in

@@ -178,7 +178,7 @@ fn make(
     own(directory, path, number, permissions)
 }
 
-/// Creates a node in /dev that every user may use, without its link. Whatever has its name stays.
+/// Creates a node in /dev that every user may use, without its link. An existing file of that name is left alone.
 ///
 /// # Errors
 /// `EEXIST` for a link to nothing; the system's.

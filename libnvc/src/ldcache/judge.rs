@@ -313,7 +313,7 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// Does the same for its subdirectories for some CPUs.
+    /// Fails if a subdirectory for some CPUs was changed after the cache was written.
     fn unchanged_below(&self, (path, ..): &OpenDirectory<'_>) -> Result<(), Unusable> {
         let mut below = Vec::new();
         let path = path.join(FOR_FEATURES);

@@ -1,7 +1,7 @@
 //! Finds the directories that an image's ldconfig searches without arguments, in its order: those of ld.so.conf, then
 //! its defaults.
 //!
-//! The defaults depend on the distribution. Those of the image count, whichever machine this is.
+//! The defaults depend on the image's distribution, not on the host's.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};

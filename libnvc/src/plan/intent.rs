@@ -28,7 +28,7 @@ pub struct Intent {
 pub enum Need {
     /// A failure undoes everything.
     Required,
-    /// As required, except where nothing may be changed, on a volume or a read-only root: there as best effort.
+    /// Required, but best effort if nothing may be changed there: on a volume or a read-only root.
     WherePermitted,
     /// A failure undoes only the intent's own effects, with a warning.
     BestEffort,
@@ -56,8 +56,8 @@ pub enum What {
     Env(Env),
     /// A `params` of the driver that tells programs not to create device nodes. Nothing else in its directory changes.
     DriverParams,
-    /// The driver's directories of GPUs and of MIG capabilities, with those only of which the container has nodes. For
-    /// a caller under the container's device rules.
+    /// The driver's directories of GPUs and of MIG capabilities, with only those of which the container has nodes. For
+    /// a caller to which the container's device rules apply.
     DriverDevices,
     /// A file with an application profile that limits EGL to the GPUs of which the container has nodes.
     ProfileFile,

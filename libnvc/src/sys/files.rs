@@ -1,4 +1,4 @@
-//! Calls on open files that nix lacks, or has only with conditions: locks, directory entries, waiting bytes.
+//! Wraps calls on open files that nix lacks or restricts: flock(2), getdents64(2), FIONREAD.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};

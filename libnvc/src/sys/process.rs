@@ -1,4 +1,4 @@
-//! Closes inherited descriptors, prevents tracing, and ends a process at once, also when its parent goes away.
+//! Closes inherited descriptors, prevents tracing, and ends a process at once, also when its parent ends.
 //!
 //! Made for processes that were just started and own nothing they will use again: the NVML query.
 

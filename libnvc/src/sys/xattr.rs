@@ -1,4 +1,4 @@
-//! Extended attributes of open files, which nix lacks: access lists, security labels, and attributes of users.
+//! Reads and sets extended attributes of open files, which nix lacks: ACLs, security labels, and attributes of users.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd};

@@ -72,7 +72,7 @@ struct CachedFacts {
 }
 
 impl Gpus {
-    /// Returns the GPUs of this machine, which are asked for as an unprivileged user.
+    /// Returns the GPUs of this machine; an unprivileged process queries them.
     pub fn of_this_machine() -> Self {
         Self {
             program: QueryProgram::ThisExecutable,

@@ -24,7 +24,7 @@ use crate::modprobe;
 /// The first version of the engine's API that accepts a volume's driver in `--mount`.
 const MOUNT_SINCE: (u32, u32) = (1, 30);
 
-/// What becomes of a command that starts a container.
+/// How a command that starts a container is changed.
 pub(super) enum Translation {
     /// Nothing, for this reason.
     Unchanged(String),

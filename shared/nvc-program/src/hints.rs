@@ -1,4 +1,4 @@
-//! Words hints for those who read them.
+//! Rewrites libnvc's hints for their reader.
 //!
 //! libnvc names the options of nvidia-container-cli, which users of an engine or of nvidia-ctk do not have. Each program
 //! passes a hint through [`for_reader`] before it prints it. A test compares the table with libnvc's hints.

@@ -1,4 +1,4 @@
-//! Makes serde's derived parsers refuse arrays: they take `["rootfs"]` for an object with one field.
+//! Makes serde's derived parsers refuse arrays: by default they accept `["rootfs"]` for an object with one field.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -16,7 +16,7 @@ use nvc_program::hook_names;
 use crate::PROGRAM;
 use crate::arguments::{EVERY, GivenOptions, Opt};
 
-/// Returns what a hook wants in the container, for its arguments.
+/// Converts a hook's arguments to intents.
 pub(crate) type Intents = fn(&GivenOptions) -> Result<Vec<Intent>>;
 
 #[derive(Debug)]

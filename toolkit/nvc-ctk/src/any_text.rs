@@ -312,7 +312,7 @@ pub(crate) fn toml_values(text: &str) -> Values {
     found
 }
 
-/// Does so with JSON.
+/// Returns all values of a JSON document.
 pub(crate) fn json_values(text: &str) -> Values {
     let value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let mut found = Values::new();

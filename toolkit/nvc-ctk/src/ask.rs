@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 
 /// How long a program may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two looks at a running program.
+/// Polling interval for a running program.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How long a killed program may take to end. One that waits for a filesystem's server does not.
 const END: Duration = Duration::from_millis(200);
@@ -41,7 +41,7 @@ pub(crate) fn ask(program: &str, arguments: &[&str]) -> Result<String> {
     ask_within(program, arguments, TIMEOUT)
 }
 
-/// Does so with another deadline.
+/// Returns what a program prints within this time.
 pub(crate) fn ask_within(program: &str, arguments: &[&str], timeout: Duration) -> Result<String> {
     let failed = |text: String| {
         let line = [&[program], arguments].concat().join(" ");

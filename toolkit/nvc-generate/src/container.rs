@@ -36,7 +36,7 @@ pub fn for_container(options: &Options, request: &Request) -> Result<ContainerEd
     edits(modes::find(options, request)?)
 }
 
-/// Does so, but leaves the GPUs of a Jetson to the caller.
+/// Works like [`for_container`], but leaves the GPUs of a Jetson to the caller.
 ///
 /// # Errors
 /// As [`for_container`].

@@ -42,7 +42,7 @@ pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
     }
 }
 
-/// Does so, but leaves a Jetson to the caller.
+/// Works like [`find`], but leaves a Jetson to the caller.
 pub(super) fn find_unless_jetson(options: &Options, request: Request) -> Result<Found> {
     if options.mode == Mode::Auto && options.files != Files::AtStart {
         return auto(options, request);

@@ -1,4 +1,5 @@
-//! Recognises a Jetson, whose GPUs a hook cannot add: they come by the lists of files of its operating system.
+//! Refuses a Jetson's GPUs, which a hook cannot add: only the runtime reads the file lists of a Jetson's operating
+//! system.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
-//! Reads who may write to a file or directory by its access list (POSIX ACL).
+//! Reads from a POSIX ACL who may write to a file or directory.
 //!
-//! If there is one, the mode's bits of the group are the list's mask: they say that others may write, but not who.
+//! If there is an ACL, the mode's group bits are its mask: they say that others may write, but not who.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::BorrowedFd;
@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-/// The list of who has access; the one for new files is another.
+/// The access ACL. The default ACL, for new files, is another attribute.
 const NAME: &CStr = c"system.posix_acl_access";
 
 const VERSION: u32 = 2;
@@ -24,7 +24,7 @@ const MASK: u16 = 0x10;
 /// The permission to write.
 const WRITE: u16 = 2;
 
-/// Somebody besides the owner whom a list lets write.
+/// A user or group other than the owner that an ACL permits to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writer {
     User(u32),
@@ -32,10 +32,10 @@ pub(super) enum Writer {
     OwningGroup,
 }
 
-/// Whom a list lets write, or None if there is no list.
+/// The users and groups that an ACL permits to write; None if there is no ACL.
 pub(super) type List = Result<Option<Vec<Writer>>, Errno>;
 
-/// Returns whom the list of a file or directory lets write.
+/// Returns the users and groups that the ACL of a file or directory permits to write.
 pub(super) fn writers(directory: BorrowedFd<'_>, name: &OsStr) -> List {
     // Attributes cannot be read from a descriptor that was opened with O_PATH.
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;

@@ -185,7 +185,8 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
     written.map_err(|error| not_written(path, &error))
 }
 
-/// Does so in a directory where only root and the caller can exchange files.
+/// Replaces a file, or writes into a device or an open file, in a directory where only root and the caller can exchange
+/// files.
 fn replace_or_write(place: &Place, text: &[u8]) -> io::Result<()> {
     let name = place.name.as_os_str();
     let found = fstatat(place.directory(), name, AtFlags::AT_SYMLINK_NOFOLLOW);

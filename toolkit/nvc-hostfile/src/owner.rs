@@ -36,8 +36,9 @@ pub(super) struct Caller {
     gid: u32,
     /// Another user and group that are trusted like root.
     also: (Option<u32>, Option<u32>),
-    /// The id of all users and groups without one in the caller's user namespace, root of the host among them. In it,
-    /// the caller has no more rights than outside, and these owners cannot be told apart.
+    /// The id that the kernel reports for every user and group that the caller's user namespace does not map, the
+    /// host's root among them: these owners cannot be distinguished. The caller has no more rights in the namespace
+    /// than outside.
     unmapped: Option<u32>,
 }
 
@@ -101,7 +102,7 @@ impl Caller {
         }
     }
 
-    /// Returns the other user or group that an ACL lets write. The mode alone does not say who that is.
+    /// Returns the other user or group that an ACL permits to write. The mode alone does not say who that is.
     fn listed(self, list: acl::List, group: u32) -> Option<Who> {
         let writers = match list {
             Ok(Some(writers)) => writers,
@@ -163,7 +164,7 @@ impl Stranger {
     }
 }
 
-/// Says whose it is.
+/// Formats who can exchange it.
 impl fmt::Display for Stranger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.at.display();

@@ -44,7 +44,7 @@ pub(super) fn find(path: &Path, way: Way, last: bool) -> Result<Place> {
     find_for(Caller::current(), path, way, last)
 }
 
-/// Does so with the caller's trust in others.
+/// Works like [`find`], for a caller that trusts further users.
 pub(super) fn find_for(caller: Caller, path: &Path, way: Way, last: bool) -> Result<Place> {
     if path.file_name().is_none() {
         let text = format!("{} is not a file name", path.display());

@@ -15,7 +15,7 @@ pub fn first_value(bytes: &[u8]) -> Result<Value> {
     first(bytes)
 }
 
-/// Does so, but refuses a key that is there twice: not every program reads the same of its values.
+/// Works like [`first_value`], but refuses a duplicate key: programs differ in which of its values they read.
 ///
 /// # Errors
 /// As [`first_value`].

@@ -1,8 +1,9 @@
 //! Decides whether GPUs are added by a Jetson's file lists, by upstream's rule: NVML reports an integrated GPU, or there
 //! are the files of a Tegra system and NVML cannot be loaded.
 //!
-//! Both alone mislead. A Tegra system may be set up for its discrete GPU only, which is then a GPU like any other; and an
-//! image that is not NVIDIA's lacks the files. So NVML decides, but it is asked only for a container that requests GPUs.
+//! Each of the two alone misleads. A Tegra system may be set up for its discrete GPU only, which is then a GPU like any
+//! other; and an image that is not NVIDIA's lacks the files. So NVML decides, but it is asked only for a container that
+//! requests GPUs.
 
 use std::path::Path;
 

@@ -29,13 +29,13 @@ const OPTIONS: [(&str, bool); 14] = [
 /// The name that stands for the file in the bundle, also as an option's value.
 const DEFAULT: &str = "config.json";
 
-/// Returns the bundle and the file. A line that crun refuses has any.
+/// Returns the bundle and the file. For a line that crun refuses, the result does not matter.
 pub(crate) fn specification(words: &[OsString]) -> (PathBuf, PathBuf) {
     let mut bundle: &OsStr = OsStr::new(".");
     let mut config: &OsStr = OsStr::new(DEFAULT);
     let mut words = words.iter().map(OsString::as_os_str);
-    // crun stops at the container's name, but nothing may follow that. To go on finds options behind the value of an
-    // option that is newer than this program.
+    // crun stops at the container's name, but nothing may follow that. Continuing finds the options after the value of
+    // an option that is newer than this program.
     while let Some(word) = words.next() {
         if word == "--" {
             break;

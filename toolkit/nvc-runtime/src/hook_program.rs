@@ -13,7 +13,7 @@ use crate::injection;
 /// The program that supports the merged hook.
 pub(crate) const PROGRAM: &str = "nvidia-cdi-hook";
 
-/// The program whose path is configured, as upstream's specifications and config.toml know it.
+/// The program whose path is configured: config.toml and upstream's specifications name nvidia-ctk.
 const CONFIGURED: &str = "nvidia-ctk";
 
 /// The record of the programs that were built before this one: an installer that copies programs by name leaves the file

@@ -30,10 +30,10 @@ pub(crate) struct ResolvedDevices {
     pub inventory: Option<Inventory>,
 }
 
-/// Appends the hook, unless it is already there. Our own hook gets what was resolved in arguments, which an image cannot
-/// set; a foreign one reads the container's environment. It is told the container's files where the state on its
-/// standard input does not have them: crun 1.8 says that the bundle is `/` in a user namespace, and never says which
-/// file it has read.
+/// Appends the hook, unless it is already there. Our own hook gets what was resolved in arguments, which an image
+/// cannot set; a foreign one reads the container's environment. It also gets the paths of the container's files if the
+/// state on its standard input lacks them: in a user namespace crun 1.8 reports `/` as the bundle, and it never reports
+/// which file it has read.
 pub(crate) fn add(
     spec: &mut Spec,
     hook: &Path,

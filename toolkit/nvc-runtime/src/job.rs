@@ -1,4 +1,4 @@
-//! Defines the work for one container, and what its modes share.
+//! Defines the work for one container, and the functions that the modes share.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub(crate) struct Job<'a> {
     pub(crate) config: &'a Config,
     pub(crate) log: &'a mut Log,
     pub(crate) place: &'a Place,
-    /// The container's files, if the prestart hook must be told.
+    /// The container's files, if the prestart hook needs their paths.
     pub(crate) told: Option<&'a Place>,
 }
 

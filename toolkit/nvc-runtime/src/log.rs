@@ -89,7 +89,7 @@ impl Log {
         }
     }
 
-    /// Returns true if somebody reads each step.
+    /// Returns true if there is a log file whose level includes every step.
     pub(crate) fn has_steps(&self) -> bool {
         self.level <= Level::Debug && !self.files.is_empty()
     }
@@ -176,7 +176,7 @@ impl log::Log for Steps {
     }
 
     fn log(&self, step: &log::Record<'_>) {
-        // What is worth a warning comes back as one.
+        // libnvc also returns its warnings, so every step is a debug record here.
         let text = record(self.format, Level::Debug, &step.args().to_string());
         for mut file in &self.files {
             let _ = file.write_all(text.as_bytes());

@@ -36,7 +36,7 @@ impl Place {
         Some(Self { bundle, file })
     }
 
-    /// Checks that hooks can be told the paths: JSON has no other text than UTF-8.
+    /// Checks that the paths are UTF-8, because hooks get them in JSON.
     ///
     /// # Errors
     /// One of them is not UTF-8.

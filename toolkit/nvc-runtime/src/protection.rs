@@ -1,5 +1,7 @@
-//! Protects the hooks of a container with a GPU: this program's, and those of an engine that applies specifications
-//! itself.
+//! Protects the hooks of a container with a GPU from its image: gives them an environment, and keeps their messages out
+//! of files that the image chose.
+//!
+//! The hooks are this program's, and those of an engine that applies specifications itself.
 
 use std::path::Path;
 

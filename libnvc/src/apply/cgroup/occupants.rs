@@ -1,7 +1,7 @@
-//! Looks in a unit's cgroup for processes that are not the container's.
+//! Finds processes in a unit's cgroup that are not the container's.
 //!
-//! systemd keeps what it is told for all processes of a unit, as long as the unit lasts. So only a unit that is the
-//! container's alone is told about its devices: the scope that an engine has made, or the service of systemd-nspawn. The
+//! An entry in `DeviceAllow` counts for all processes of a unit, as long as the unit lasts. So entries are added only
+//! to a unit that is the container's alone: the scope that an engine has made, or the service of systemd-nspawn. The
 //! cgroup's content decides, because a name proves nothing: any service can start a container below itself.
 
 use std::ffi::OsString;

@@ -1,9 +1,9 @@
-//! Tells systemd which devices a container may open, so that it keeps them.
+//! Adds a container's devices to `DeviceAllow` of its systemd unit, so that a reload does not take them away.
 //!
-//! systemd attaches a filter to a unit with a closed list of devices, and replaces it whenever units are reloaded or the
-//! unit is changed: devices that systemd does not know are lost then. A unit without such a list is left alone, because one
-//! entry would deny every other device to its processes; a unit that has other processes, because these would get the
-//! devices too. No file is written and no program executed; what is told lasts as long as the unit.
+//! systemd attaches a filter to a unit with a closed list of devices, and replaces it whenever units are reloaded or
+//! the unit is changed: devices that systemd does not know are lost then. A unit without such a list is left alone,
+//! because one entry would deny every other device to its processes; a unit that has other processes, because these
+//! would get the devices too. No file is written and no program executed; the entries last as long as the unit.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::host::DeviceNumber;
 use bus::{Connection, Method};
 use wire::{Body, Entry, Value};
 
-/// Time for everything that is asked and told, and for taking it back.
+/// Time limits: of all calls for a container, and of the undo.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUT_OF_UNDO: Duration = Duration::from_secs(1);
 
@@ -30,7 +30,7 @@ const BOOTED: &str = "/run/systemd/system";
 const PRIVATE: &str = "/run/systemd/private";
 const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 
-/// What happens if systemd is not told.
+/// The consequence of a unit without the entries, for warnings.
 const LOSS: &str = "the container may lose its devices when units are reloaded or changed, as by systemctl daemon-reload";
 
 /// Names of errors that say that systemd has no such unit.
@@ -72,7 +72,7 @@ pub(in crate::apply) struct ExtendedUnit {
 enum Answer {
     /// It has this closed list of devices.
     Restricts(Vec<Entry>),
-    /// Its list would be closed by an entry, or is, without a policy that says so.
+    /// Its policy is `auto`: any entry closes the list.
     Auto(Vec<Entry>),
     /// There is no such unit, for this reason.
     Nothing(&'static str),
@@ -91,15 +91,15 @@ impl Default for Sockets {
 impl Sockets {
     /// Returns true if systemd may have a unit for a cgroup, given its path in the hierarchy.
     ///
-    /// Costs one look at the file system, and that only if the name is a unit's.
+    /// Costs one system call, and only if the name is that of a unit.
     pub(in crate::apply) fn may_know(&self, group: &Path) -> bool {
         candidates(group).next().is_some() && self.booted.symlink_metadata().is_ok()
     }
 
     /// Finds the unit of a cgroup, or of its parent, if it has a closed list of devices and no `others` than the container.
     ///
-    /// Call this in the caller's namespaces: the container's /run is the image's. If systemd cannot be asked, or must not be
-    /// told, there is a warning.
+    /// Call this in the caller's namespaces: the container's /run is the image's. Warns if systemd cannot be asked, or
+    /// if entries must not be added to the unit.
     pub(in crate::apply) fn find(
         &self,
         group: &Path,
@@ -139,7 +139,7 @@ impl Sockets {
         None
     }
 
-    /// Connects to the private socket, which needs no bus; where that fails, to the bus.
+    /// Connects to the private socket, which needs no bus; if that fails, to the bus.
     fn connect(&self) -> Result<Connection> {
         let start = std::time::Instant::now();
         let error = match Connection::private(&self.private, TIMEOUT) {
@@ -155,7 +155,7 @@ impl Sockets {
     }
 }
 
-/// Returns None if a unit has no process that is not the container's.
+/// Returns why entries must not be added to a unit; None if all its processes are the container's.
 fn reason_not_to_tell(others: std::result::Result<Others, Errno>) -> Option<String> {
     Some(match others {
         Ok(Others::Nothing) => return None,

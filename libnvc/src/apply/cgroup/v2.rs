@@ -396,7 +396,7 @@ pub(in crate::apply) fn may_deny(cgroup: BorrowedFd<'_>, devices: &[DeviceNumber
     })
 }
 
-/// What an ancestor's filter denies.
+/// An ancestor's filter that denies devices, or may deny them.
 struct Doubt {
     /// The filter.
     id: u32,
@@ -471,7 +471,8 @@ fn unit(cgroup: &Path) -> Option<&str> {
         .then_some(name)
 }
 
-/// Refuses or warns, as [`check_ancestors`]; `place` says where the filters are, and `unit` whose they may be.
+/// Returns the error, or warns, as [`check_ancestors`] documents. `place` says where the filters are; `unit` is the
+/// unit that may have attached them.
 fn report(doubts: &[Doubt], place: &str, unit: Option<&str>) -> Result<()> {
     let Some(Doubt { denied, .. }) = doubts.iter().find(|doubt| !doubt.denied.is_empty()) else {
         for Doubt { doubtful, .. } in doubts {

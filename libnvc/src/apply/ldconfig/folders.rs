@@ -1,4 +1,4 @@
-//! Gives the folders of a hook their place among the directories that the container's loader searches.
+//! Determines where in the search order of the container's loader the folders of a hook belong.
 //!
 //! A folder that the image's configuration or loader names, under any name of the same directory, keeps place and name:
 //! the image's own libraries win as they do without a GPU. Any other folder is added to the configuration, so that it is

@@ -65,8 +65,9 @@ impl OwnDevices {
 }
 
 impl ContainerView<'_> {
-    /// Returns the devices of some drivers that the container may have: the host has a node with the number if it has
-    /// any, and, unless the runtime made the container's nodes, the device rules allow opening the container's.
+    /// Returns the minor numbers of some drivers' devices that are really the container's. If the host has nodes of
+    /// these drivers, one must have the number. Unless the runtime made the container's nodes, the device rules must
+    /// allow opening them.
     fn confirmed(&self, found: &OwnedFd, path: &Path, majors: &[u32]) -> Result<HashSet<u32>> {
         let failed = |errno| self.failed("reading failed", path, errno);
         let of_drivers = |directory: BorrowedFd<'_>| {

@@ -1,7 +1,7 @@
-//! Mounts a new file over an existing one, where nothing can be written: in procfs.
+//! Mounts a file over an existing one that cannot be replaced: in procfs, or in an /etc that may not be changed.
 //!
-//! The file is in a tmpfs of its own. Only a mount that is attached can be cloned (before Linux 6.15), so the tmpfs is
-//! briefly attached to the directory of the target. Only the mount of its one file stays in the container.
+//! For procfs, the file is in a tmpfs of its own. Only a mount that is attached can be cloned (before Linux 6.15), so
+//! the tmpfs is briefly attached to the directory of the target. Only the mount of its one file stays in the container.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};

@@ -176,8 +176,8 @@ impl<'a> Tree<'a> {
         )
     }
 
-    /// Returns true if files can be created in a directory; if it is missing, in the parent that exists. True, too, if
-    /// that cannot be found out: whoever creates a file reports the reason.
+    /// Returns true if files can be created in a directory; if it is missing, in the parent that exists. Also returns
+    /// true if that is unknown: creating the file will report the reason.
     pub(in crate::apply) fn may_change(&mut self, directory: &ContainerPath) -> bool {
         let mut path = directory.clone();
         loop {
@@ -294,7 +294,7 @@ impl<'a> Tree<'a> {
             SFlag::S_IFDIR => return Err(Errno::EISDIR),
             _ => {}
         }
-        // On a volume the container's owner may replace it, but it belongs to whoever uses the volume.
+        // On a volume the container's owner may replace the file, but it is not this container's alone.
         if self.authority.reach_in(directory)? != Reach::Full {
             self.refused.replace(Some(Rc::clone(directory)));
             return Err(Errno::EPERM);

@@ -1,5 +1,7 @@
-//! Checks that the paths of mounts lead to them. A mount on a directory hides what the image has in it, and the image's
-//! links can lead through that directory, to this mount or to another one.
+//! Checks that the path of each mount still leads to it.
+//!
+//! A mount on a directory hides what the image has in it, and the image's links can lead through that directory, to
+//! this mount or to another one.
 
 use std::os::fd::AsFd;
 

@@ -1,5 +1,6 @@
-//! Gives the links of libraries another place: an engine has mounted the libraries on a volume, where no link may be
-//! created, and the loader finds a library by the link of its SONAME.
+//! Moves the SONAME links of libraries to the tmpfs, if an engine has mounted the libraries on a volume.
+//!
+//! The loader finds a library by that link, and no link may be created on a volume.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};

@@ -25,7 +25,7 @@ use crate::sys::files::waiting_bytes;
 /// Delay after which a waiting caller is told that NVML is slow.
 const SLOW: Duration = Duration::from_secs(3);
 
-/// Interval of looking whether a silent process is stopped.
+/// Interval of checking whether a silent process is stopped by a signal.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Size of one read.
@@ -230,8 +230,8 @@ impl Conversation {
         }
     }
 
-    /// Returns true if the process can have ended so because its program does not serve: a program that executes itself,
-    /// which its author may not know.
+    /// Returns true if the process may have ended like this because its program does not call `serve_if_asked`. That
+    /// matters only for a program that libnvc executes again, which its author may not expect.
     pub(super) fn may_not_serve(&self, ending: &ProcessEnd) -> bool {
         let second = self.second.as_ref();
         !ending.is_by_signal

@@ -1,4 +1,4 @@
-//! Loads the driver's own libraries into the query process from where its other libraries are found.
+//! Loads NVML or libcuda into the query process: from the caller's directories, by name, or from the usual directories.
 //!
 //! The loader knows the directories of the driver root's ld.so.cache. A driver root often has none, and some hosts have
 //! none either; the loader then only knows the directories it was built with. So the directories that the caller names
@@ -28,7 +28,7 @@ pub(super) fn load<T, E>(
     }
     let failure = match load(name.as_ref()) {
         Err(failure) if text(&failure).strip_prefix(name) == Some(NOWHERE) => failure,
-        // A library that is there and cannot be loaded is what the user must hear of.
+        // Report a library that exists but cannot be loaded.
         loaded => return loaded,
     };
     let usual: Vec<HostPath> = all().collect();

@@ -217,7 +217,7 @@ impl Child {
         Ok(Self(Some(pid)))
     }
 
-    /// Stands for a process that has ended.
+    /// Returns a placeholder for a process that has ended.
     #[cfg(test)]
     pub(super) fn none() -> Self {
         Self(None)

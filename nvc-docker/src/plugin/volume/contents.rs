@@ -41,7 +41,7 @@ const MORE_LIBRARIES: [&str; 5] = [
     "libnvidia-nvvm70.so",
 ];
 
-/// Libraries that NVIDIA's versions of libraries with names of any vendor need.
+/// Libraries that NVIDIA's GL libraries need. Another vendor's libraries of the same names do not need them.
 const NVIDIAS: [&str; 3] = [
     "libnvidia-glcore.so",
     "libnvidia-eglcore.so",

@@ -1,4 +1,4 @@
-//! Examples at the end of each command's help.
+//! Lists the examples at the end of each command's help.
 
 use super::PROGRAM;
 

@@ -1,8 +1,8 @@
 //! Makes the loader find the libraries of some directories.
 //!
 //! libnvc does this as for its other callers: without running a program if the image's own cache is valid, otherwise
-//! with the host's ldconfig in a sandbox. If the loader cannot be told, because its files are on a volume, that is a
-//! warning: the container has its devices, and perhaps needs no library.
+//! with the host's ldconfig in a sandbox. If the loader's files cannot be changed, because they are on a volume, that
+//! is a warning: the container has its devices, and perhaps needs no library.
 
 use libnvc::plan::{Intent, LibraryPath, Need, Place, What};
 use libnvc::{ContainerPath, Error, ErrorKind, Result};

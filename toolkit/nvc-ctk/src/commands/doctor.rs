@@ -37,7 +37,7 @@ struct Check {
     findings: Vec<Finding>,
 }
 
-/// How bad a finding is; in the order of the report.
+/// Severity of a finding, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Wrong,
@@ -51,7 +51,7 @@ struct Finding {
     /// What users see.
     symptom: &'static str,
     repair: Repair,
-    /// What else is to be known about the repair.
+    /// A remark about the repair.
     note: Option<&'static str>,
     /// More about it, printed on request.
     details: Vec<String>,

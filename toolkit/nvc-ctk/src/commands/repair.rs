@@ -1,4 +1,4 @@
-//! What repairs a problem: a shell's command that can be run as it is, or a step for a person.
+//! Describes the repair of a problem: a shell command that can be run as it is, or a manual step.
 //!
 //! The two are kept apart so that the tests, and other programs, can run each command that is printed.
 
@@ -21,7 +21,7 @@ pub(super) fn command(text: impl Into<String>) -> Repair {
     }
 }
 
-/// Returns a repair that only a person can carry out.
+/// Returns a manual step.
 pub(super) fn step(text: impl Into<String>) -> Repair {
     Repair {
         text: text.into(),

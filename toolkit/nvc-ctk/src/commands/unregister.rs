@@ -170,7 +170,7 @@ impl Work<'_> {
         }
     }
 
-    /// Makes an engine read its configuration again, or says how.
+    /// Makes an engine read its configuration again, or prints how.
     fn tell(&self, engine: Engine) {
         let unit = match engine {
             Engine::Docker => "docker",
@@ -190,7 +190,7 @@ impl Work<'_> {
     }
 }
 
-/// Returns false if docker's service is not there to be told.
+/// Makes docker's service reload its file; returns false if systemd does not run it.
 fn reload_docker() -> bool {
     if !Path::new("/run/systemd/system").exists() {
         return false;

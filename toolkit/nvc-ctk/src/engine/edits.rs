@@ -249,7 +249,7 @@ fn removal_from(wanted: &Registration, file: HostFile, name: &str, main: &str) -
     })
 }
 
-/// Returns under which name a record knows a registration: that of the runtime, or, of an import, that of the drop-in.
+/// Returns the name by which a record lists a registration: the runtime's, or for an import the drop-in's.
 fn registrant(wanted: &Registration, path: &Path, text: &str) -> Result<String> {
     match wanted.containerd_drop_in() {
         Some(drop_in) if path == wanted.config && containerd::imports(path, text, drop_in)? => {

@@ -131,7 +131,7 @@ impl Others {
         }
     }
 
-    /// Takes NVML's word, and the kernel module's for a GPU that NVML fails on.
+    /// Collects the GPUs that NVML reports, and from the kernel module those that NVML fails on.
     fn of(listed: &[ListedGpu], tree: &Tree) -> Self {
         let mut others = Self {
             by_name: true,

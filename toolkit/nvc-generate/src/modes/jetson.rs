@@ -30,7 +30,7 @@ pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
     with_driver(options, request, &driver)
 }
 
-/// Does so with NVML's answers.
+/// Works like [`find`], with NVML's answers.
 pub(super) fn with_driver(
     options: &Options,
     request: &Request,

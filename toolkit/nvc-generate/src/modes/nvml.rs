@@ -28,7 +28,7 @@ pub struct DriverPlan {
     pub plan: Plan,
 }
 
-/// What NVML's answers tell to do.
+/// The result of NVML's answers.
 pub(super) enum Answered {
     Plan(Box<DriverPlan>),
     /// The GPUs are those of a Jetson's lists.
@@ -48,7 +48,7 @@ pub fn plan(options: &Options, request: Request) -> Result<DriverPlan> {
     plan_answered(options, request, session, files)
 }
 
-/// Does so unless the answers are those of a Jetson.
+/// Works like [`plan`], unless the answers are those of a Jetson.
 pub(super) fn plan_unless_jetson(
     options: &Options,
     request: Request,
@@ -121,7 +121,7 @@ fn plan_answered(
     })
 }
 
-/// Requests nothing if all GPUs of no GPU are requested, and the caller allows that; returns the warning.
+/// Clears a request for `all` on a machine without a GPU, if the caller allows that; returns the warning.
 ///
 /// Every CUDA image asks for `all`. GPUs that exist and fail are another case, as is one that is named.
 fn none_of_all(options: &Options, info: &DeviceInfo, request: &mut Request) -> Option<String> {

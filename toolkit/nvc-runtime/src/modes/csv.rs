@@ -36,7 +36,7 @@ pub(super) fn serve(job: Job<'_>) -> Result<()> {
     with_driver(job, &driver)
 }
 
-/// Does so with the driver's answers.
+/// Works like [`serve`], with the driver's answers.
 pub(super) fn with_driver(mut job: Job<'_>, driver: &Driver) -> Result<()> {
     let GpuRequest {
         container, policy, ..

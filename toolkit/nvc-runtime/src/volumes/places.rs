@@ -1,7 +1,7 @@
 //! Finds out whether a path of a container leads to a volume, before the container exists.
 //!
 //! The low-level runtime resolves the destination of each mount in the image's root, with the image's links and the
-//! mounts made so far, and creates what is missing. So the links are followed here too, by descriptor. Where the answer
+//! mounts made so far, and creates what is missing. So the links are followed here too, by descriptor. If the answer
 //! depends on something that is not known yet, it is yes: the hook decides again, in the finished root.
 
 use std::collections::{BTreeMap, HashMap};

@@ -127,7 +127,7 @@ impl Connection {
         })
     }
 
-    /// Does something within the remaining time.
+    /// Runs `work` with the remaining time as its deadline, and deducts the time that it took.
     fn timed<T>(&mut self, work: impl FnOnce(&mut Self, Instant) -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let result = work(self, start + self.remaining);
@@ -135,7 +135,7 @@ impl Connection {
         result
     }
 
-    /// Says who we are: the kernel tells the peer the same.
+    /// Authenticates by `EXTERNAL`: sends our user id, which the peer compares with the socket's credentials.
     fn authenticate(&mut self, deadline: Instant) -> Result<()> {
         let uid = nix::unistd::geteuid().to_string();
         let uid: String = uid.bytes().map(|digit| format!("{digit:02x}")).collect();

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 /// Limit of a message's length: a list of some ten thousand devices.
 pub(crate) const MAX_LENGTH: usize = 1 << 20;
-/// Length of the part of a message that tells its length.
+/// Length of a message's fixed header, which contains the lengths of the rest.
 pub(crate) const HEAD: usize = 16;
 
 /// A path or pattern of devices and the permitted access, as in `DeviceAllow=`.
@@ -53,7 +53,7 @@ pub(crate) enum Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Values of the byte that tells a message's type.
+/// Values of the message type.
 mod kind {
     pub(super) const CALL: u8 = 1;
     pub(super) const RETURN: u8 = 2;

@@ -1,8 +1,8 @@
-//! Lets the loader find libraries if /etc may not be changed: on a volume, or on a read-only root.
+//! Makes the loader find libraries if /etc may not be changed, because it is on a volume or the root is read-only.
 //!
-//! Often it finds them as it is, in a directory that it searches by itself. If not, a copy of its cache with the
-//! libraries, or of musl's list of directories, is mounted over it: then ldconfig, which replaces the cache by rename(2),
-//! fails in the container, and with it the installation of packages. So that is the last resort.
+//! Often nothing needs to be done, because the loader searches their directory by default. If not, a copy of the cache
+//! with the new entries, or of musl's list of directories, is mounted over the original. That is the last resort:
+//! ldconfig replaces the cache by rename(2), which fails in such a container, and with it the installation of packages.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};

@@ -1,4 +1,4 @@
-//! Decides about the place of each directory in the cache: its rank among those with libraries of one name, and its name.
+//! Determines the rank of each directory among those with libraries of the same name, and its name in the cache.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;

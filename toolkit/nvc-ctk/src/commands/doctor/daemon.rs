@@ -19,11 +19,11 @@ const TICKS: f64 = 100.0;
 /// What a dockerd knows of the hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hook {
-    /// It knows it, or nothing says the opposite.
+    /// It has found the hook, or there is no evidence against that.
     Known,
-    /// It was started before the hook was there.
+    /// It was started before the hook was installed.
     Unknown,
-    /// It was started before this file of the hook was there.
+    /// It was started before the hook's present file was written.
     Newer,
 }
 
@@ -47,8 +47,8 @@ pub(super) fn hook(hook: &Path) -> Hook {
 
 /// Returns when the system's dockerd was started, in seconds since boot; None if none runs.
 ///
-/// It is root's, or, of a rootless docker, the user's who asks: anybody can name a process so. It has our root directory: a
-/// dockerd in a container or a snap has another one.
+/// It must belong to root, or for a rootless docker to the caller, because any user can give a process this name. It
+/// must have our root directory: a dockerd in a container or a snap has another one.
 fn started() -> Option<f64> {
     let identity = |path: &Path| fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
     let ours = identity(Path::new("/"))?;

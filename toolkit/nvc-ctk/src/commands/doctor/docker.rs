@@ -37,7 +37,7 @@ pub(super) fn all() -> Vec<Finding> {
     }
     let file_is_right = findings.iter().all(|finding| finding.level != Level::Wrong);
     findings.extend(hook());
-    // Without the client nobody can be asked.
+    // Without the client, dockerd cannot be asked.
     if file_is_right && find("docker").is_some() {
         match running() {
             Ok(Some(engine)) => findings.extend(compare(&settings, &engine)),
@@ -125,7 +125,7 @@ fn default_runtime(config: &Path, value: &Value) -> Option<Finding> {
     })
 }
 
-/// Checks that dockerd has found the hook when it started: it looks for it only then.
+/// Checks that dockerd found the hook when it started, which is the only time it looks for it.
 fn hook() -> Option<Finding> {
     let Some(hook) = find(HOOK) else {
         // Without our runtime the whole toolkit is missing, which is another finding.

@@ -72,7 +72,8 @@ impl<'a> Programs<'a> {
         self.names.iter().any(|known| name == *known)
     }
 
-    /// Does so for a path of a user, at which nothing is looked up: it can be on a filesystem that the user serves.
+    /// Returns true if a user's path is one of them. Compares the text only: the path can be on a filesystem that the
+    /// user serves.
     pub(super) fn include_as_written(&self, program: &str) -> bool {
         let parent = Path::new(program).parent();
         self.has_name(program)

@@ -1,4 +1,4 @@
-//! The drop-in file, and the main file's import of it.
+//! Edits containerd's drop-in file, and the main file's import of it.
 //!
 //! The file is ours. Some of its runtimes are those that `configure` registered, the others are copies of the main file's.
 //! Several names share the file, so registering or removing one keeps the others.

@@ -1,5 +1,5 @@
-//! Finds settings of the main file that the drop-in hides: it repeats the plugin's section as that was when it was
-//! written.
+//! Finds settings of the main file that the drop-in hides, because it repeats the plugin's section as it was at that
+//! time.
 
 use std::path::Path;
 

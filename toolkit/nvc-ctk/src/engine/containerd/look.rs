@@ -1,4 +1,4 @@
-//! Reads what a configuration has, for `doctor`.
+//! Reads the runtimes and imports of a configuration, for `doctor`.
 
 use std::path::{Path, PathBuf};
 
