@@ -75,6 +75,9 @@ qemu-aarch64-static qemu-user-static programs for arm64
 END
 }
 
+# Services and jobs may lack it.
+HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
+export HOME
 # An ordinary user's PATH may lack these.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 

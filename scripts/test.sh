@@ -9,7 +9,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 cd "$here/.."
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-~/.cargo}/bin
 [ -z "${SUDO_USER:-}" ] || PATH=$PATH:$(getent passwd "$SUDO_USER" | cut -d: -f6)/.cargo/bin
 export PATH
 

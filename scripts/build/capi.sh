@@ -17,6 +17,9 @@ set -eu
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 cd "$here/../.."
+# Services and jobs may lack it.
+HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
+export HOME
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 export PATH
 

@@ -1,6 +1,9 @@
 # Sourced in the repository's root: settings common to all release builds.
 # shellcheck shell=sh disable=SC2034 # used by the sourcing script
 
+# Services and jobs may lack it.
+HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
+export HOME
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
 [ -z "${SUDO_USER:-}" ] || PATH=$PATH:$(getent passwd "$SUDO_USER" | cut -d: -f6)/.cargo/bin
 export PATH LC_ALL=C TZ=UTC

@@ -6,7 +6,7 @@
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
-PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+PATH=$PATH:${CARGO_HOME:-~/.cargo}/bin
 cargo=(cargo)
 if cargo +nightly --version >/dev/null 2>&1; then
   cargo=(cargo +nightly)

@@ -14,13 +14,13 @@
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
-PATH=$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
+PATH=$PATH:/usr/sbin:/sbin:${CARGO_HOME:-~/.cargo}/bin
 die() { echo "test/fresh.sh: $*" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || die "needs root"
 for tool in debootstrap git cargo unshare pivot_root; do command -v $tool >/dev/null || die "$tool is missing"; done
 fresh=$(readlink -m "${CARGO_TARGET_DIR:-target}/fresh")
 toolchain=$(rustc --print sysroot)
-registry=${CARGO_HOME:-$HOME/.cargo}/registry
+registry=${CARGO_HOME:-~/.cargo}/registry
 
 roots=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do roots+=("$1"); shift; done

@@ -10,7 +10,7 @@
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
-PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+PATH=$PATH:${CARGO_HOME:-~/.cargo}/bin
 export PATH
 
 keep=

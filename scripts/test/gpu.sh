@@ -15,7 +15,7 @@ set -eu
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 repository=$(cd "$here/../.." && pwd)
 cd "$repository"
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-${HOME:-}/.cargo}/bin
 export PATH LC_ALL=C
 profile=${NVC_PROFILE:-release}
 target=${CARGO_TARGET_DIR:-target}

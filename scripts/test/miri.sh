@@ -8,7 +8,7 @@
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
-PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+PATH=$PATH:${CARGO_HOME:-~/.cargo}/bin
 
 if ! cargo +nightly miri --version >/dev/null 2>&1; then
   echo "test/miri.sh: no Miri here: rustup toolchain install nightly -c miri -c rust-src" >&2

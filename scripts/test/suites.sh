@@ -13,7 +13,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 cd "$here/../.."
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-~/.cargo}/bin
 export PATH LC_ALL=C
 profile=${NVC_PROFILE:-release}
 target=$(readlink -f "${CARGO_TARGET_DIR:-target}")

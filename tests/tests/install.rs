@@ -38,6 +38,8 @@ fn install(scratch: &Scratch, variables: &[(&str, &str)]) -> Output {
     for name in ["PREFIX", "LIBDIR", "LIBEXECDIR", "INCLUDEDIR"] {
         command.env_remove(name);
     }
+    // A job of a service manager has neither.
+    command.env_remove("HOME").env_remove("CARGO_HOME");
     command
         .env("DESTDIR", scratch.path())
         .env("BUILD", library_dir())

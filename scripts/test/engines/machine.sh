@@ -3,7 +3,7 @@
 # our programs are those of the packages in target/packages, which the command must install from /srv/packages.
 # shellcheck shell=bash disable=SC2154 # here: scripts/test
 
-PATH=$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
+PATH=$PATH:/usr/sbin:/sbin:${CARGO_HOME:-~/.cargo}/bin
 die() { echo "${0##*/}: $*" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || die "needs root"
 for tool in debootstrap cargo unshare pivot_root; do command -v $tool > /dev/null || die "$tool is missing"; done
