@@ -1,9 +1,9 @@
 #!/bin/bash
-# Runs the packages' systemd units under systemd as PID 1, in a machine of Debian trixie with docker and a simulated
-# driver: boot order, the path unit, the timer's service, the udev rule, daemon-reload while GPU containers run, the
-# plugin's socket; then a driver update, a change of MIG devices and new major numbers.
+# Runs the packages' systemd units under systemd as PID 1, in machines of Debian with docker and a simulated driver:
+# boot order, the path unit, the timer's service, the udev rule, daemon-reload while GPU containers run, the plugin's
+# socket; then a driver update, a change of MIG devices and new major numbers.
 #
-#   scripts/test/units.sh [trixie]
+#   scripts/test/units.sh [bookworm] [trixie] [forky]      default: the first two
 #
 # Uses the roots of scripts/test/engines.sh. Needs root. NVC_PACKAGES=1 installs the packages of target/packages instead
 # of programs and units (scripts/packages/build.sh builds them). NVC_PROFILE=debug tries unoptimised programs;
@@ -21,10 +21,14 @@ cd "$here/../.."
 mv "$work/driver/srv-new" "$work/image-new-driver"
 mv "$work/image-new-driver" "$work/engines/new-driver"
 
-echo "== Debian ${1:-trixie}, systemd as PID 1"
-boot "${1:-trixie}"
-inside NVC_UNITS_SHELL="${NVC_UNITS_SHELL:-}" bash /srv/engines/units.sh || {
-  echo "-- console"
-  tail -n 30 "$work/console"
-  exit 1
-}
+[ $# -gt 0 ] || set -- bookworm trixie
+for suite; do
+  echo "== Debian $suite, systemd as PID 1"
+  boot "$suite"
+  inside NVC_UNITS_SHELL="${NVC_UNITS_SHELL:-}" bash /srv/engines/units.sh || {
+    echo "-- console"
+    tail -n 30 "$work/console"
+    exit 1
+  }
+  halt
+done
