@@ -14,11 +14,11 @@ use nix::errno::Errno;
 use crate::error::errno_of;
 
 /// Size of one read: larger than most such files.
-const AT_ONCE: usize = 8 << 10;
+const READ_SIZE: usize = 8 << 10;
 
 /// Reads a file to its end, or up to a limit.
 pub(crate) fn read(file: impl Read, most: u64) -> Result<Vec<u8>, Errno> {
-    let mut bytes = Vec::with_capacity(AT_ONCE);
+    let mut bytes = Vec::with_capacity(READ_SIZE);
     match file.take(most).read_to_end(&mut bytes) {
         Ok(_) => Ok(bytes),
         Err(error) => Err(errno_of(&error)),

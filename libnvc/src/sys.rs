@@ -19,8 +19,9 @@ pub(crate) mod mount;
 pub(crate) mod namespace;
 pub(crate) mod nvml;
 pub(crate) mod process;
-pub(crate) mod programs;
+
 pub(crate) mod sandbox;
+pub(crate) mod seccomp;
 pub(crate) mod spawn;
 pub(crate) mod start;
 pub mod xattr;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use crate::apply::journal::Journal;
 use crate::apply::ldconfig::builtin::fixed::{self, Outcome};
-use crate::apply::ldconfig::builtin::{self, News};
+use crate::apply::ldconfig::builtin::{self, UpdateInput};
 use crate::apply::ldconfig::{Bounds, Folders, PreparedLdconfig, RunningLdconfig, Snapshot};
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::target::Tree;
@@ -26,20 +26,20 @@ pub(super) enum Update<'a> {
     /// ldconfig has been started; None if the image has none.
     Started(Option<RunningLdconfig>),
     /// The loader's files may not be changed.
-    Fixed(News<'a>),
+    Fixed(UpdateInput<'a>),
     /// The update runs after the last steps.
     Pending(CacheUpdate<'a>, Box<Folders>),
 }
 
 /// What an update works on: the entered container, and the journal of its changes.
-pub(super) struct Workplace<'w, 't, 'd> {
+pub(super) struct UpdateContext<'w, 't, 'd> {
     pub(super) tree: &'w mut Tree<'t>,
     pub(super) container: &'w Container,
     pub(super) descriptors: &'w OwnedFd,
     pub(super) journal: &'w mut Journal<'d>,
 }
 
-impl Workplace<'_, '_, '_> {
+impl UpdateContext<'_, '_, '_> {
     /// Finds the places of a hook's folders, if the update writes a cache.
     pub(super) fn place_folders(
         &mut self,
@@ -128,7 +128,7 @@ impl Workplace<'_, '_, '_> {
         .map(|()| Outcome::Found)
     }
 
-    fn take_snapshot(&self, news: &News<'_>) -> Result<Snapshot> {
+    fn take_snapshot(&self, news: &UpdateInput<'_>) -> Result<Snapshot> {
         let directories = [news.directories, news.folders].concat();
         let tree = &self.tree;
         Snapshot::take_within(&tree.root, self.descriptors, &directories, &tree.authority)

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat};
 
 use crate::apply::authority::{Authority, Callers};
-use crate::apply::cache_update::{Update, Workplace};
+use crate::apply::cache_update::{Update, UpdateContext};
 use crate::apply::cgroup;
 use crate::apply::entrance::{become_owner, enter, own_descriptors};
 use crate::apply::journal::{Journal, Mark};
@@ -164,7 +164,7 @@ fn all_steps(
                 // ldconfig may not write there.
                 fixed::link(&in_tmpfs, &tree, descriptors, journal)?;
             }
-            let mut place = Workplace {
+            let mut place = UpdateContext {
                 tree: &mut tree,
                 container,
                 descriptors,
@@ -189,7 +189,7 @@ fn all_steps(
     if let Some(rules) = work.devices {
         allow(rules, &skipped, journal)?;
     }
-    let place = Workplace {
+    let place = UpdateContext {
         tree: &mut tree,
         container,
         descriptors,

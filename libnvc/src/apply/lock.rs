@@ -22,12 +22,12 @@ mod holder;
 /// Longest wait for the lock: more than the sum of all deadlines of a configuration.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Polling interval.
-const PAUSE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Time without a holder that could be a configuration, after which the lock is ignored.
 const DEADLOCK_CHECK_DELAY: Duration = Duration::from_millis(500);
 /// Interval of checking the holder.
-const LOOK: Duration = Duration::from_millis(100);
+const HOLDER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The held lock, released on drop and when the process ends.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl ContainerLock {
                     return Ok(Self { lock: None });
                 }
             }
-            if looked.elapsed() > LOOK {
+            if looked.elapsed() > HOLDER_CHECK_INTERVAL {
                 looked = Instant::now();
                 if holder::may_configure(&file) {
                     in_order = looked;
@@ -94,7 +94,7 @@ impl ContainerLock {
                     name.display()
                 )));
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

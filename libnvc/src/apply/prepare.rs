@@ -11,7 +11,7 @@ use super::{Ahead, ApplyOptions};
 use crate::apply::cgroup::systemd::Unit;
 use crate::apply::cgroup::{self, WantedDevice};
 use crate::apply::ldconfig::PreparedLdconfig;
-use crate::apply::ldconfig::builtin::News;
+use crate::apply::ldconfig::builtin::UpdateInput;
 use crate::apply::look::ContainerView;
 use crate::apply::mount::cover::NewCover;
 use crate::apply::mount::source::{ExpectedType, HostSources, ReadySource};
@@ -56,9 +56,9 @@ pub(super) struct PreparedPlan<'a> {
 /// The way to update the container's loader.
 pub(super) enum CacheUpdate<'a> {
     /// By ldconfig, for the directories of its command line, and for the folders of a hook.
-    Run(PreparedLdconfig, News<'a>),
+    Run(PreparedLdconfig, UpdateInput<'a>),
     /// In this process.
-    Builtin(&'a Loader, News<'a>),
+    Builtin(&'a Loader, UpdateInput<'a>),
 }
 
 /// A step with its resources from the caller's namespaces.
@@ -353,7 +353,7 @@ impl<'a> Preparation<'a, '_> {
         let searched = [directories, folders].concat();
         let mounted = ContainerView::new(self.container, self.root).mounted_in(&searched);
         let placed = self.options.placed.iter().cloned().chain(mounted);
-        let news = News {
+        let news = UpdateInput {
             directories,
             folders,
             placed: placed.chain(placed_by(self.steps)).collect(),

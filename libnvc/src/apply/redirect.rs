@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::apply::journal::Journal;
-use crate::apply::ldconfig::builtin::News;
+use crate::apply::ldconfig::builtin::UpdateInput;
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::target::{Leaf, Tree};
 use crate::apply::mount::tmpfs::NewTmpfs;
@@ -26,7 +26,7 @@ use crate::path::{ContainerPath, STANDARD_PATH};
 
 /// Places for the tmpfs: /run may be a volume, and on a read-only root /dev is often the only filesystem that can be
 /// changed. ldconfig does not see /dev, but there /etc cannot be changed either, and it does not run.
-const ROOMS: [&str; 3] = [
+const TMPFS_PLACES: [&str; 3] = [
     "/run/nvidia-container",
     "/.nvidia-container",
     "/dev/nvidia-container",
@@ -39,7 +39,7 @@ const MODE: u32 = 0o755;
 #[derive(Default)]
 pub(super) struct Redirection {
     /// The place of the tmpfs, if it can be mounted.
-    room: Option<ContainerPath>,
+    tmpfs: Option<ContainerPath>,
     is_mounted: Cell<bool>,
     /// The directory of PATH over which a second one is mounted.
     path: Option<ContainerPath>,
@@ -103,7 +103,7 @@ impl Redirection {
         if work.cache.is_some() && is_etc_fixed(tree) {
             found.etc_is_fixed = true;
             // For a cover.
-            found.room(tree);
+            found.tmpfs(tree);
         }
         found.places = work.tasks.iter().map(|task| found.place(task)).collect();
         let targets = work.tasks.iter().map(|task| found.target(task, tree));
@@ -124,7 +124,7 @@ impl Redirection {
             place_of(task).is_some_and(|at| tree.root.exists(at.as_path()) == Ok(true))
         };
         let is_complete = tasks.iter().all(is_there);
-        let room = self.room(tree);
+        let tmpfs = self.tmpfs(tree);
         let empty = match kind {
             BindKind::Program if !is_complete => empty_of_path(tree),
             _ => None,
@@ -133,7 +133,7 @@ impl Redirection {
             is_complete,
             is_searched,
             has_empty: empty.is_some(),
-            has_room: room.is_some(),
+            has_tmpfs: tmpfs.is_some(),
         };
         let destination = match kind {
             BindKind::Library => facts.libraries(),
@@ -154,7 +154,7 @@ impl Redirection {
                 self.path.clone_from(&empty);
                 empty
             }
-            Destination::Tmpfs => room.map(|room| room.join(directory.relative())),
+            Destination::Tmpfs => tmpfs.map(|tmpfs| tmpfs.join(directory.relative())),
         };
         let Some(to) = to else { return };
         log::info!("{directory} may not be changed: its files go to {to}");
@@ -175,8 +175,8 @@ impl Redirection {
             if self.moved.contains_key(&directory) || tree.may_change(&directory) {
                 continue;
             }
-            for room in ROOMS {
-                let to = ContainerPath::new(room).join(directory.relative());
+            for tmpfs in TMPFS_PLACES {
+                let to = ContainerPath::new(tmpfs).join(directory.relative());
                 if is_ours(&to, tree) {
                     self.moved.insert(directory, to);
                     break;
@@ -245,7 +245,7 @@ impl Redirection {
         }
         work.skipped.reasons.extend(self.warnings.iter().cloned());
         if let Some(CacheUpdate::Run(_, news) | CacheUpdate::Builtin(_, news)) = &mut work.cache {
-            *news = News {
+            *news = UpdateInput {
                 directories: &self.directories,
                 folders: &self.folders,
                 placed: std::mem::take(&mut news.placed)
@@ -270,13 +270,13 @@ impl Redirection {
         attacher: &mut Attacher<'_>,
         journal: &mut Journal<'_>,
     ) -> Result<()> {
-        let room = self.room.as_ref();
-        if room.is_some_and(|room| {
+        let tmpfs = self.tmpfs.as_ref();
+        if tmpfs.is_some_and(|tmpfs| {
             self.moved
                 .values()
-                .any(|to| to.as_path().starts_with(room.as_path()))
+                .any(|to| to.as_path().starts_with(tmpfs.as_path()))
         }) {
-            self.mount_room(tree, attacher, journal)?;
+            self.ensure_tmpfs(tree, attacher, journal)?;
             for to in self.moved.values() {
                 if Some(to) != self.path.as_ref() {
                     tree.directory_in_tmpfs(to, MODE, journal)?;
@@ -293,29 +293,30 @@ impl Redirection {
     }
 
     /// Mounts the tmpfs, unless that is done; returns its place.
-    pub(super) fn mount_room(
+    pub(super) fn ensure_tmpfs(
         &self,
         tree: &mut Tree<'_>,
         attacher: &mut Attacher<'_>,
         journal: &mut Journal<'_>,
     ) -> Result<Option<&ContainerPath>> {
-        let Some(room) = &self.room else {
+        let Some(tmpfs) = &self.tmpfs else {
             return Ok(None);
         };
         if !self.is_mounted.replace(true) {
-            mount_tmpfs(room, tree, attacher, journal)?;
+            mount_tmpfs(tmpfs, tree, attacher, journal)?;
         }
-        Ok(Some(room))
+        Ok(Some(tmpfs))
     }
 
     /// Finds a place for the tmpfs, if that is not done.
-    fn room(&mut self, tree: &mut Tree<'_>) -> Option<ContainerPath> {
-        if self.room.is_none() {
-            let rooms = ROOMS.map(ContainerPath::new);
-            let earlier = rooms.iter().find(|room| is_ours(room, tree)).cloned();
-            self.room = earlier.or_else(|| rooms.into_iter().find(|room| tree.may_change(room)));
+    fn tmpfs(&mut self, tree: &mut Tree<'_>) -> Option<ContainerPath> {
+        if self.tmpfs.is_none() {
+            let places = TMPFS_PLACES.map(ContainerPath::new);
+            let earlier = places.iter().find(|tmpfs| is_ours(tmpfs, tree)).cloned();
+            self.tmpfs =
+                earlier.or_else(|| places.into_iter().find(|tmpfs| tree.may_change(tmpfs)));
         }
-        self.room.clone()
+        self.tmpfs.clone()
     }
 }
 

@@ -29,13 +29,13 @@ pub(super) struct SavedFile {
     /// The privileges for changing the parent.
     reach: Reach,
     name: String,
-    was: Was,
+    previous: PreviousFile,
     /// The file with ldconfig's name for a new file.
-    temporary: Was,
+    temporary: PreviousFile,
 }
 
 #[derive(Debug)]
-enum Was {
+enum PreviousFile {
     Missing,
     File(File),
     Link(OsString),
@@ -53,13 +53,13 @@ impl SavedFile {
         name: &str,
         descriptors: BorrowedFd<'_>,
     ) -> Result<Self, Errno> {
-        let was = Was::at(&parent, name, descriptors)?;
-        let temporary = Was::at(&parent, &temporary(name), descriptors)?;
+        let previous = PreviousFile::at(&parent, name, descriptors)?;
+        let temporary = PreviousFile::at(&parent, &temporary(name), descriptors)?;
         Ok(Self {
             parent,
             reach,
             name: name.to_owned(),
-            was,
+            previous,
             temporary,
         })
     }
@@ -81,40 +81,42 @@ impl SavedFile {
 
     /// Returns the file of that name, open for reading, if it is one.
     pub(super) fn file(&self) -> Option<&File> {
-        match &self.was {
-            Was::File(file) => Some(file),
+        match &self.previous {
+            PreviousFile::File(file) => Some(file),
             _ => None,
         }
     }
 
     /// Returns true if the name does not exist.
     pub(super) fn is_missing(&self) -> bool {
-        matches!(self.was, Was::Missing)
+        matches!(self.previous, PreviousFile::Missing)
     }
 
     /// Returns true if the saved file can be restored.
     pub(super) fn can_come_back(&self) -> bool {
-        let can = |was: &Was| !matches!(was, Was::Other(_) | Was::TooLarge(_));
-        can(&self.was) && can(&self.temporary)
+        let can = |previous: &PreviousFile| {
+            !matches!(previous, PreviousFile::Other(_) | PreviousFile::TooLarge(_))
+        };
+        can(&self.previous) && can(&self.temporary)
     }
 
     /// Returns true if the name is that of a directory.
     pub(super) fn is_directory(&self) -> bool {
-        matches!(&self.was, Was::Other(stat) if kind(stat) == SFlag::S_IFDIR)
+        matches!(&self.previous, PreviousFile::Other(stat) if kind(stat) == SFlag::S_IFDIR)
     }
 
     /// Returns the name of a file that is too large to restore, if there is one.
     pub(super) fn too_large(&self) -> Option<String> {
-        match (&self.was, &self.temporary) {
-            (Was::TooLarge(_), _) => Some(self.name.clone()),
-            (_, Was::TooLarge(_)) => Some(temporary(&self.name)),
+        match (&self.previous, &self.temporary) {
+            (PreviousFile::TooLarge(_), _) => Some(self.name.clone()),
+            (_, PreviousFile::TooLarge(_)) => Some(temporary(&self.name)),
             _ => None,
         }
     }
 
     /// Returns true if reading the file would wait for a writer.
     pub(super) fn is_fifo(&self) -> bool {
-        self.was.is_fifo()
+        self.previous.is_fifo()
     }
 
     /// Returns true if writing a new file would wait for a reader.
@@ -125,7 +127,7 @@ impl SavedFile {
     /// Removes an earlier run's unfinished file: ldconfig would write into it and all its hard links.
     pub(super) fn clear_way(&self) -> Result<(), Errno> {
         match self.temporary {
-            Was::File(_) => self
+            PreviousFile::File(_) => self
                 .reach
                 .act(|| remove(&self.parent, &temporary(&self.name))),
             _ => Ok(()),
@@ -148,19 +150,19 @@ impl SavedFile {
         }
         let done = self.put_back_name(&temporary);
         match &self.temporary {
-            Was::File(file) => done.and(self.make_again(file, &temporary)?),
+            PreviousFile::File(file) => done.and(self.make_again(file, &temporary)?),
             _ => done,
         }
     }
 
     fn put_back_name(&self, temporary: &str) -> Result<(), Errno> {
         let now = look(&self.parent, &self.name)?;
-        match &self.was {
-            Was::Missing => match now {
+        match &self.previous {
+            PreviousFile::Missing => match now {
                 Some(stat) if kind(&stat) == SFlag::S_IFREG => remove(&self.parent, &self.name),
                 _ => Ok(()),
             },
-            Was::File(file) => {
+            PreviousFile::File(file) => {
                 let old = fstat(file)?;
                 if now.is_some_and(|now| same(&now, &old)) {
                     return Ok(());
@@ -169,14 +171,14 @@ impl SavedFile {
                 // The content matters most: it is restored even if the file cannot get its owner.
                 self.rename(temporary).and(like)
             }
-            Was::Link(target) => {
+            PreviousFile::Link(target) => {
                 if readlinkat(&self.parent, self.name.as_str()).as_ref() == Ok(target) {
                     return Ok(());
                 }
                 symlinkat(target.as_os_str(), &self.parent, temporary)?;
                 self.rename(temporary)
             }
-            Was::Other(old) | Was::TooLarge(old) => match now {
+            PreviousFile::Other(old) | PreviousFile::TooLarge(old) => match now {
                 Some(now) if same(&now, old) => Ok(()),
                 _ => Err(Errno::EOPNOTSUPP),
             },
@@ -186,11 +188,11 @@ impl SavedFile {
     /// Returns true if an obstacle for ldconfig, other than a file, is still there.
     fn is_obstructed(&self, temporary: &str) -> Result<bool, Errno> {
         match &self.temporary {
-            Was::Missing | Was::File(_) => Ok(false),
-            Was::Link(target) => {
+            PreviousFile::Missing | PreviousFile::File(_) => Ok(false),
+            PreviousFile::Link(target) => {
                 Ok(readlinkat(&self.parent, temporary).is_ok_and(|now| now == *target))
             }
-            Was::Other(obstacle) | Was::TooLarge(obstacle) => {
+            PreviousFile::Other(obstacle) | PreviousFile::TooLarge(obstacle) => {
                 let now = look(&self.parent, temporary)?;
                 Ok(now.is_some_and(|now| same(&now, obstacle)))
             }
@@ -229,7 +231,7 @@ impl SavedFile {
     }
 }
 
-impl Was {
+impl PreviousFile {
     fn at(parent: &OwnedFd, name: &str, descriptors: BorrowedFd<'_>) -> Result<Self, Errno> {
         // By reference first and then reopened, because opening a device or a fifo can have side effects.
         let found = match open_child(parent.as_fd(), name.as_ref()) {

@@ -15,7 +15,7 @@ pub(super) struct Directory {
     /// There is a directory of PATH over which programs can be mounted.
     pub(super) has_empty: bool,
     /// There is a place for a tmpfs.
-    pub(super) has_room: bool,
+    pub(super) has_tmpfs: bool,
 }
 
 /// Where files go.
@@ -38,7 +38,7 @@ impl Directory {
             Destination::InPlace
         } else if !self.is_searched {
             Destination::LeftOut
-        } else if self.has_room {
+        } else if self.has_tmpfs {
             Destination::Tmpfs
         } else {
             Destination::InPlace
@@ -51,7 +51,7 @@ impl Directory {
             Destination::InPlace
         } else if self.has_empty {
             Destination::Path
-        } else if self.has_room {
+        } else if self.has_tmpfs {
             Destination::Tmpfs
         } else {
             Destination::InPlace
@@ -122,7 +122,7 @@ mod tests {
                 is_complete: fact(0),
                 is_searched: fact(1),
                 has_empty: fact(2),
-                has_room: fact(3),
+                has_tmpfs: fact(3),
             };
             let fits = |row: &str| {
                 let mut wanted = row.bytes().zip(0..);
@@ -145,7 +145,7 @@ mod tests {
     fn libraries() {
         decided(
             &[
-                // complete, searched, empty, room
+                // complete, searched, empty, tmpfs
                 ("1***", Destination::InPlace),
                 ("00**", Destination::LeftOut),
                 ("01*1", Destination::Tmpfs),

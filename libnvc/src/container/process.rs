@@ -131,7 +131,7 @@ impl ContainerProcess {
                 rootfs.display()
             )));
         }
-        if !knows_us(proc.as_fd()) {
+        if !is_of_own_pid_namespace(proc.as_fd()) {
             return Err(failed(Errno::ENOENT).hint(format!(
                 "{}/proc is of another pid namespace: mount one of the caller's",
                 rootfs.display()
@@ -299,7 +299,7 @@ fn child(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
 
 /// Returns true if a procfs belongs to this process's own pid namespace, so that a pid in it means the caller's
 /// process: a container's root can mount a procfs of another pid namespace that it filled itself.
-fn knows_us(proc: BorrowedFd<'_>) -> bool {
+fn is_of_own_pid_namespace(proc: BorrowedFd<'_>) -> bool {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let own = || {
         let link = openat(proc, "self", flags, Mode::empty())?;

@@ -27,7 +27,7 @@ const MIG_MINORS: &str = "/proc/driver/nvidia-caps/mig-minors";
 /// Name of their driver in /proc/devices.
 pub(crate) const DRIVER: &str = "nvidia-caps";
 /// Depth of the directory: gpu, mig, gi, ci.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 /// Limit of its files; the largest machines have some thousands.
 const MAX_FILES: usize = 1 << 16;
 
@@ -139,7 +139,7 @@ pub(crate) fn files(root: &DriverRoot) -> Vec<(HostPath, Option<u32>)> {
     collect(
         root,
         &HostPath::new(CAPABILITIES),
-        DEEPEST,
+        MAX_DEPTH,
         &mut { MAX_FILES },
         &mut files,
     );

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::unistd::Pid;
 
-use crate::sys::programs::Instruction;
+use crate::sys::seccomp::Instruction;
 
 mod child;
 mod volumes;

@@ -24,17 +24,17 @@ static AUTOMATIC: [Opt; 5] = [
     Opt {
         long: "program-name",
         takes: Takes::Value("NAME"),
-        ..UNSAID
+        ..HIDDEN
     },
     Opt {
         long: "HANG",
         takes: Takes::PerhapsValue("SECS"),
-        ..UNSAID
+        ..HIDDEN
     },
     VERSION,
 ];
 
-const UNSAID: Opt = Opt {
+const HIDDEN: Opt = Opt {
     long: "",
     short: None,
     takes: Takes::Nothing,

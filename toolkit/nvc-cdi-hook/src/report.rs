@@ -152,9 +152,9 @@ impl log::Log for Steps {
 }
 
 /// The number of bytes printed.
-static SAID: AtomicUsize = AtomicUsize::new(0);
+static PRINTED: AtomicUsize = AtomicUsize::new(0);
 
 fn write(level: Level, text: &str) {
-    let left = MAX_LEN.saturating_sub(SAID.load(Ordering::Relaxed));
-    SAID.fetch_add(write_record_up_to(left, level, text), Ordering::Relaxed);
+    let left = MAX_LEN.saturating_sub(PRINTED.load(Ordering::Relaxed));
+    PRINTED.fetch_add(write_record_up_to(left, level, text), Ordering::Relaxed);
 }

@@ -12,7 +12,7 @@ use super::malformed;
 use super::node::Node;
 
 /// Nesting limit of collections. The schema needs eight levels.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Limit of values, counting repetitions by aliases.
 const MAX_NODES: usize = 2_000_000;
 /// Limit of values repeated by aliases.
@@ -54,8 +54,8 @@ impl<'a> Composer<'a> {
 
     /// Parses the value that starts with an event.
     fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node> {
-        if depth > DEEPEST {
-            return Err(malformed(format!("nested more than {DEEPEST} deep")));
+        if depth > MAX_DEPTH {
+            return Err(malformed(format!("nested more than {MAX_DEPTH} deep")));
         }
         let before = self.nodes;
         self.count(1)?;

@@ -54,11 +54,11 @@ pub(crate) fn plan(plan: &Plan, options: &Options) -> RenderedPlan {
     let part = |part: &Part| RenderedPart {
         kind: part.kind,
         names: part.names.clone(),
-        draft: Writer::new(options, &root).draft(&part.intents, Whose::Device),
+        draft: Writer::new(options, &root).draft(&part.intents, Scope::Device),
     };
     RenderedPlan {
         devices: plan.devices.iter().map(part).collect(),
-        common: Writer::new(options, &root).draft(&plan.common, Whose::All),
+        common: Writer::new(options, &root).draft(&plan.common, Scope::All),
     }
 }
 
@@ -69,7 +69,7 @@ pub fn edits(intents: &[Intent], options: &Options) -> Edits {
 
 /// Renders some intents for all containers, except their hooks.
 pub(crate) fn draft(intents: &[Intent], options: &Options) -> Draft {
-    Writer::new(options, &driver::root(options)).draft(intents, Whose::All)
+    Writer::new(options, &driver::root(options)).draft(intents, Scope::All)
 }
 
 /// Returns the mount options of a file class as in fstab, in upstream's order.
@@ -87,7 +87,7 @@ pub(crate) fn mount_options(class: FileClass) -> &'static [&'static str] {
 
 /// The owner of the edits: hooks for procfs and EGL are common to all devices.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum Scope {
     All,
     Device,
 }
@@ -113,14 +113,14 @@ impl<'o> Writer<'o> {
         }
     }
 
-    fn draft(mut self, intents: &[Intent], whose: Whose) -> Draft {
+    fn draft(mut self, intents: &[Intent], scope: Scope) -> Draft {
         for intent in intents {
             if let What::Link(link) = &intent.what {
                 self.link(link);
                 continue;
             }
             self.end_links();
-            self.intent(&intent.what, whose);
+            self.intent(&intent.what, scope);
         }
         self.end_links();
         let rank = |name: &str| ORDER.iter().position(|known| *known == name);
@@ -131,7 +131,7 @@ impl<'o> Writer<'o> {
         Draft { edits, hooks }
     }
 
-    fn intent(&mut self, what: &What, whose: Whose) {
+    fn intent(&mut self, what: &What, scope: Scope) {
         match what {
             What::Device(device) => self.device(device),
             What::Mount(mount) => self.mount(mount),
@@ -141,11 +141,11 @@ impl<'o> Writer<'o> {
             }
             What::LibraryPath(libraries) => self.library_path(libraries),
             What::CudaCompat(compat) => self.compat(compat),
-            What::DriverProc(_) if whose == Whose::All => {
+            What::DriverProc(_) if scope == Scope::All => {
                 self.hook_once(DISABLE_NODE_MODIFICATION);
                 self.hook_once(FILTER_DRIVER_PROC);
             }
-            What::EglProfile(_) if whose == Whose::All => self.hook_once(UPDATE_PROFILE),
+            What::EglProfile(_) if scope == Scope::All => self.hook_once(UPDATE_PROFILE),
             What::DriverProc(_) | What::EglProfile(_) | What::Link(_) => {}
             // A hook's own intents.
             What::DriverParams | What::DriverDevices | What::ProfileFile | What::Mode(_) => {}

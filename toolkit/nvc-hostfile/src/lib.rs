@@ -19,7 +19,7 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use walk::{Place, Way, failed, find, kind};
+use walk::{PathTrust, Place, failed, find, kind};
 
 pub mod cause;
 pub mod draft;
@@ -61,7 +61,7 @@ impl HostFile {
     /// # Errors
     /// It is in a directory of a user other than root and the caller, cannot be read, or is not text.
     pub fn open(path: &Path) -> Result<Self> {
-        Self::find(path, Way::Trusted)
+        Self::find(path, PathTrust::Trusted)
     }
 
     /// Opens a file in any directory. Links of other users are not followed.
@@ -69,10 +69,10 @@ impl HostFile {
     /// # Errors
     /// It cannot be read, or is not text.
     pub fn open_anywhere(path: &Path) -> Result<Self> {
-        Self::find(path, Way::Any)
+        Self::find(path, PathTrust::Any)
     }
 
-    fn find(path: &Path, way: Way) -> Result<Self> {
+    fn find(path: &Path, way: PathTrust) -> Result<Self> {
         let place = find(path, way, true)?;
         let old = existing(&place).map_err(|errno| failed(path, errno))?;
         let text = old.as_ref().map(|file| content(path, file)).transpose()?;
@@ -169,7 +169,7 @@ impl HostFile {
 /// # Errors
 /// It cannot be written, or a directory on the way is another user's link.
 pub fn write(path: &Path, text: &str) -> Result<()> {
-    let mut place = find(path, Way::Any, true)?;
+    let mut place = find(path, PathTrust::Any, true)?;
     place.make_directory()?;
     let written = if place.is_trusted() {
         replace_or_write(&place, text.as_bytes())
@@ -211,7 +211,7 @@ fn replace_or_write(place: &Place, text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// As [`write`].
 pub fn create(path: &Path, text: &[u8], mode: u32) -> Result<()> {
-    let mut place = find(path, Way::Any, false)?;
+    let mut place = find(path, PathTrust::Any, false)?;
     place.make_directory()?;
     put(place.directory(), &place.name, text, &Like::exactly(mode))
         .map(drop)

@@ -16,7 +16,7 @@ use super::acl::{self, Writer};
 
 /// A directory, link or file that another user can exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stranger {
+pub(super) struct Exposed {
     at: PathBuf,
     who: Who,
 }
@@ -66,11 +66,11 @@ impl Caller {
         directory: BorrowedFd<'_>,
         name: &OsStr,
         stat: &FileStat,
-    ) -> Option<Stranger> {
+    ) -> Option<Exposed> {
         // The sticky bit of a file protects nothing.
         let mode = Mode::from_bits_truncate(stat.st_mode) - Mode::S_ISVTX;
         self.writer(stat, mode, || acl::writers(directory, name))
-            .map(|who| Stranger { at: at.into(), who })
+            .map(|who| Exposed { at: at.into(), who })
     }
 
     /// Returns who else may create and rename files in a directory.
@@ -81,10 +81,10 @@ impl Caller {
         at: &Path,
         directory: BorrowedFd<'_>,
         stat: &FileStat,
-    ) -> Option<Stranger> {
+    ) -> Option<Exposed> {
         let mode = Mode::from_bits_truncate(stat.st_mode);
         self.writer(stat, mode, || acl::writers(directory, OsStr::new(".")))
-            .map(|who| Stranger { at: at.into(), who })
+            .map(|who| Exposed { at: at.into(), who })
     }
 
     fn writer(self, stat: &FileStat, mode: Mode, list: impl FnOnce() -> acl::List) -> Option<Who> {
@@ -118,10 +118,10 @@ impl Caller {
     }
 
     /// Returns the owner of a link, or of a file that its owner may rename: one in a sticky directory.
-    pub(super) fn owner(self, at: &Path, stat: &FileStat) -> Option<Stranger> {
+    pub(super) fn owner(self, at: &Path, stat: &FileStat) -> Option<Exposed> {
         let who = Who::Owner(stat.st_uid);
         self.is_other(stat.st_uid)
-            .then(|| Stranger { at: at.into(), who })
+            .then(|| Exposed { at: at.into(), who })
     }
 
     /// Returns true if a group is neither root's nor the caller's, or has other members.
@@ -147,7 +147,7 @@ pub(super) fn is_sticky(stat: &FileStat) -> bool {
     Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_ISVTX)
 }
 
-impl Stranger {
+impl Exposed {
     /// Returns the refusal to edit a file there.
     pub(super) fn refusal(&self, file: &Path) -> Error {
         let cause = format!("{self}, so another file could be changed in its place");
@@ -165,7 +165,7 @@ impl Stranger {
 }
 
 /// Formats who can exchange it.
-impl fmt::Display for Stranger {
+impl fmt::Display for Exposed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.at.display();
         match self.who {

@@ -11,7 +11,7 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{SFlag, fstatat};
 
 use super::owner::Caller;
-use super::walk::{Way, find_for, kind};
+use super::walk::{PathTrust, find_for, kind};
 
 /// Fails if a user other than root, the caller and those who may change the file `own` can change a program or exchange
 /// it for another.
@@ -23,9 +23,9 @@ use super::walk::{Way, find_for, kind};
 /// Why it cannot be trusted.
 pub fn check_program(path: &Path, own: &Metadata) -> Result<()> {
     let caller = Caller::current().or_who_may_change(own);
-    let place = find_for(caller, path, Way::Any, true)?;
-    if let Some(stranger) = place.stranger() {
-        return Err(refused(stranger.to_string()));
+    let place = find_for(caller, path, PathTrust::Any, true)?;
+    if let Some(exposed) = place.exposed() {
+        return Err(refused(exposed.to_string()));
     }
     let stat = fstatat(
         place.directory(),
@@ -37,7 +37,7 @@ pub fn check_program(path: &Path, own: &Metadata) -> Result<()> {
         return Err(refused("it is not a regular file"));
     }
     match caller.file(path, place.directory(), &place.name, &stat) {
-        Some(stranger) => Err(refused(stranger.to_string())),
+        Some(exposed) => Err(refused(exposed.to_string())),
         None => Ok(()),
     }
 }

@@ -14,14 +14,14 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2, readlin
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
-use super::owner::{Caller, Stranger, is_sticky};
+use super::owner::{Caller, Exposed, is_sticky};
 
 /// As many links as the kernel follows.
 const MAX_LINKS: u32 = 40;
 
 /// What may be on the way to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PathTrust {
     /// Only directories and links of root and the caller: the file is edited, so it must be the one that was read.
     Trusted,
     /// Any directory, but no link of another user: a new file is made.
@@ -40,12 +40,12 @@ pub(super) struct Place {
 }
 
 /// Returns the place of a file. A link in the last component is followed if it may be followed and `last` is true.
-pub(super) fn find(path: &Path, way: Way, last: bool) -> Result<Place> {
+pub(super) fn find(path: &Path, way: PathTrust, last: bool) -> Result<Place> {
     find_for(Caller::current(), path, way, last)
 }
 
 /// Works like [`find`], for a caller that trusts further users.
-pub(super) fn find_for(caller: Caller, path: &Path, way: Way, last: bool) -> Result<Place> {
+pub(super) fn find_for(caller: Caller, path: &Path, way: PathTrust, last: bool) -> Result<Place> {
     if path.file_name().is_none() {
         let text = format!("{} is not a file name", path.display());
         return Err(Error::new(ErrorKind::InvalidArgument, text));
@@ -58,7 +58,7 @@ pub(super) fn find_for(caller: Caller, path: &Path, way: Way, last: bool) -> Res
         directory: directory(AT_FDCWD, OsStr::new(start)).map_err(|e| failed(path, e))?,
         at: start.into(),
         is_sticky: false,
-        stranger: None,
+        exposed: None,
         links: 0,
     };
     let stat = walk.stat(walk.directory.as_fd())?;
@@ -73,12 +73,12 @@ impl Place {
 
     /// Returns true if only root and the caller can exchange the file.
     pub(super) fn is_trusted(&self) -> bool {
-        self.stranger().is_none()
+        self.exposed().is_none()
     }
 
     /// Returns who else can exchange the file.
-    pub(super) fn stranger(&self) -> Option<&Stranger> {
-        self.walk.stranger.as_ref()
+    pub(super) fn exposed(&self) -> Option<&Exposed> {
+        self.walk.exposed.as_ref()
     }
 
     /// Returns true if the directory has to be created.
@@ -111,14 +111,14 @@ impl Place {
 struct Walk {
     /// The whole path, for messages.
     file: PathBuf,
-    way: Way,
+    way: PathTrust,
     caller: Caller,
     directory: OwnedFd,
     /// The path of `directory`, for messages.
     at: PathBuf,
     is_sticky: bool,
     /// The first one on the way, if strangers are allowed.
-    stranger: Option<Stranger>,
+    exposed: Option<Exposed>,
     links: u32,
 }
 
@@ -141,7 +141,7 @@ impl Walk {
                 SFlag::S_IFDIR => self.enter(found, &part, &stat)?,
                 SFlag::S_IFLNK => {
                     self.judge_link(&part, &stat)?;
-                    let is_followed = follow_last && self.stranger.is_none();
+                    let is_followed = follow_last && self.exposed.is_none();
                     let is_open_file = is_last && is_followed && self.is_procfs();
                     if is_last && !is_followed || is_open_file {
                         let mut place = self.place(VecDeque::from([part]));
@@ -162,8 +162,8 @@ impl Walk {
 
     /// Replaces a link by its target's components.
     fn follow(&mut self, part: &OsStr, rest: &mut VecDeque<OsString>) -> Result<()> {
-        if let Some(stranger) = &self.stranger {
-            return Err(stranger.refusal(&self.file));
+        if let Some(exposed) = &self.exposed {
+            return Err(exposed.refusal(&self.file));
         }
         self.links += 1;
         if self.links > MAX_LINKS {
@@ -204,31 +204,31 @@ impl Walk {
     fn judge(&mut self, stat: &FileStat) -> Result<()> {
         self.is_sticky = is_sticky(stat);
         let directory = self.directory.as_fd();
-        let stranger = self.caller.directory(&self.at, directory, stat);
-        self.record(stranger)
+        let exposed = self.caller.directory(&self.at, directory, stat);
+        self.record(exposed)
     }
 
     /// Judges a link in the current directory. Its owner chose what it leads to, so it counts wherever it is.
     fn judge_link(&mut self, part: &OsStr, stat: &FileStat) -> Result<()> {
-        let stranger = self.caller.owner(&self.at.join(part), stat);
-        self.record(stranger)
+        let exposed = self.caller.owner(&self.at.join(part), stat);
+        self.record(exposed)
     }
 
     /// Judges a file in the current directory.
     fn judge_file(&mut self, part: &OsStr, stat: &FileStat) -> Result<()> {
-        let stranger = if self.is_sticky {
+        let exposed = if self.is_sticky {
             self.caller.owner(&self.at.join(part), stat)
         } else {
             None
         };
-        self.record(stranger)
+        self.record(exposed)
     }
 
-    fn record(&mut self, stranger: Option<Stranger>) -> Result<()> {
-        match (stranger, self.way) {
-            (Some(stranger), Way::Trusted) => Err(stranger.refusal(&self.file)),
-            (stranger, _) => {
-                self.stranger = self.stranger.take().or(stranger);
+    fn record(&mut self, exposed: Option<Exposed>) -> Result<()> {
+        match (exposed, self.way) {
+            (Some(exposed), PathTrust::Trusted) => Err(exposed.refusal(&self.file)),
+            (exposed, _) => {
+                self.exposed = self.exposed.take().or(exposed);
                 Ok(())
             }
         }

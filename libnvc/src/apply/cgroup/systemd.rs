@@ -31,7 +31,7 @@ const PRIVATE: &str = "/run/systemd/private";
 const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 
 /// The consequence of a unit without the entries, for warnings.
-const LOSS: &str = "the container may lose its devices when units are reloaded or changed, as by systemctl daemon-reload";
+const CONSEQUENCE: &str = "the container may lose its devices when units are reloaded or changed, as by systemctl daemon-reload";
 
 /// Names of errors that say that systemd has no such unit.
 const UNKNOWN: [&str; 5] = [
@@ -120,12 +120,16 @@ impl Sockets {
                     return None;
                 }
                 Answer::Auto(_) => {
-                    warn!("systemd's unit {name} has DevicePolicy=auto and is left alone; {LOSS}");
+                    warn!(
+                        "systemd's unit {name} has DevicePolicy=auto and is left alone; {CONSEQUENCE}"
+                    );
                     return None;
                 }
                 Answer::Restricts(entries) => {
                     if let Some(reason) = reason_not_to_tell(others(place)) {
-                        warn!("systemd's unit {name} is left alone, because {reason}; {LOSS}");
+                        warn!(
+                            "systemd's unit {name} is left alone, because {reason}; {CONSEQUENCE}"
+                        );
                         return None;
                     }
                     return Some(Unit {
@@ -167,7 +171,7 @@ fn reason_not_to_tell(others: std::result::Result<Others, Errno>) -> Option<Stri
 
 fn cannot_ask(name: &str, error: &Error) {
     warn!(
-        "systemd cannot be asked about unit {name}: {}; {LOSS}",
+        "systemd cannot be asked about unit {name}: {}; {CONSEQUENCE}",
         error.message()
     );
 }
@@ -233,7 +237,7 @@ impl Unit {
                 list(devices)
             ),
             Some(error) => warn!(
-                "systemd did not add {} to the devices of unit {}: {}; {LOSS}",
+                "systemd did not add {} to the devices of unit {}: {}; {CONSEQUENCE}",
                 list(devices),
                 self.name,
                 error.message()

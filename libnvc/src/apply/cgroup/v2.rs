@@ -136,7 +136,7 @@ impl ReplacedPrograms {
         let cgroup = self.cgroup.as_fd();
         let mut failures = Vec::new();
         for Exchange { way, old, new } in self.exchanges.iter().rev() {
-            match way.go_back(cgroup, new.as_fd(), old.as_fd()) {
+            match way.put_back(cgroup, new.as_fd(), old.as_fd()) {
                 Ok(()) => {}
                 Err(Errno::ENOENT) => debug!(
                     "another device filter has replaced ours in cgroup {}",
@@ -244,12 +244,12 @@ fn exchange(
     new: BorrowedFd<'_>,
 ) -> Result<AttachMode> {
     if flags & BPF_F_ALLOW_MULTI == 0 {
-        return go(AttachMode::Only(flags), cgroup, old, new);
+        return replace_program(AttachMode::Only(flags), cgroup, old, new);
     }
-    match go(AttachMode::OneOfSeveral, cgroup, old, new) {
+    match replace_program(AttachMode::OneOfSeveral, cgroup, old, new) {
         // The kernel does not support the flag.
         Err(e) if e.errno() == Some(Errno::EINVAL) => {
-            go(AttachMode::OneAfterTheOther, cgroup, old, new)
+            replace_program(AttachMode::OneAfterTheOther, cgroup, old, new)
         }
         // A program attached by a link cannot be replaced this way.
         Err(e) if e.errno() == Some(Errno::ENOENT) => {
@@ -257,7 +257,7 @@ fn exchange(
                 Error::system("unable to find the link of the original device filter", e)
             })?;
             match link {
-                Some(link) => go(AttachMode::Link(link), cgroup, old, new),
+                Some(link) => replace_program(AttachMode::Link(link), cgroup, old, new),
                 None => Err(e),
             }
         }
@@ -265,13 +265,13 @@ fn exchange(
     }
 }
 
-fn go(
+fn replace_program(
     way: AttachMode,
     cgroup: BorrowedFd<'_>,
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
 ) -> Result<AttachMode> {
-    match way.go(cgroup, from, to) {
+    match way.replace(cgroup, from, to) {
         Ok(()) => Ok(way),
         Err(errno) => Err(attach_failure(&way, errno)),
     }
@@ -279,7 +279,7 @@ fn go(
 
 impl AttachMode {
     /// Replaces program `from` by program `to`.
-    fn go(
+    fn replace(
         &self,
         cgroup: BorrowedFd<'_>,
         from: BorrowedFd<'_>,
@@ -300,14 +300,14 @@ impl AttachMode {
             }
             Self::Link(link) => match bpf::update_link(link.as_fd(), from, to) {
                 // The kernel returns this error too if the link holds another program.
-                Err(Errno::EPERM) if !self.is_there(cgroup, from)? => Err(Errno::ENOENT),
+                Err(Errno::EPERM) if !self.is_attached(cgroup, from)? => Err(Errno::ENOENT),
                 done => done,
             },
         }
     }
 
     /// Returns true if a program is attached in this mode.
-    fn is_there(&self, cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<bool, Errno> {
+    fn is_attached(&self, cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<bool, Errno> {
         let id = bpf::program_info(program)?.id;
         match self {
             Self::Link(link) => {
@@ -319,7 +319,7 @@ impl AttachMode {
     }
 
     /// Does the same, but returns `ENOENT` if program `from` is not attached any more.
-    fn go_back(
+    fn put_back(
         &self,
         cgroup: BorrowedFd<'_>,
         from: BorrowedFd<'_>,
@@ -327,11 +327,11 @@ impl AttachMode {
     ) -> Result<(), Errno> {
         match self {
             // The kernel checks for `from`, but check first whether `to` is already back.
-            Self::OneOfSeveral => match self.go(cgroup, from, to) {
-                Err(Errno::EINVAL) if !self.is_there(cgroup, from)? => Err(Errno::ENOENT),
+            Self::OneOfSeveral => match self.replace(cgroup, from, to) {
+                Err(Errno::EINVAL) if !self.is_attached(cgroup, from)? => Err(Errno::ENOENT),
                 done => done,
             },
-            _ if self.is_there(cgroup, from)? => self.go(cgroup, from, to),
+            _ if self.is_attached(cgroup, from)? => self.replace(cgroup, from, to),
             _ => Err(Errno::ENOENT),
         }
     }
@@ -344,7 +344,7 @@ pub fn exchange_one_after_the_other(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
 ) -> Result<(), Errno> {
-    AttachMode::OneAfterTheOther.go(cgroup, from, to)
+    AttachMode::OneAfterTheOther.replace(cgroup, from, to)
 }
 
 fn attach_failure(way: &AttachMode, errno: Errno) -> Error {
@@ -397,11 +397,11 @@ pub(in crate::apply) fn may_deny(cgroup: BorrowedFd<'_>, devices: &[DeviceNumber
 }
 
 /// An ancestor's filter that denies devices, or may deny them.
-struct Doubt {
+struct AncestorFilter {
     /// The filter.
     id: u32,
     /// Devices that it is not known to allow.
-    doubtful: Vec<DeviceNumber>,
+    maybe_denied: Vec<DeviceNumber>,
     /// The vital ones that it is known to deny.
     denied: Vec<DeviceNumber>,
 }
@@ -417,39 +417,39 @@ fn check_ancestors(
     vital: &HashSet<DeviceNumber>,
     name: &Path,
 ) -> Result<()> {
-    let doubt = |id: &u32| {
-        let (doubtful, denied) = match instructions(*id) {
+    let filter = |id: &u32| {
+        let (maybe_denied, denied) = match instructions(*id) {
             None => (devices.to_vec(), Vec::new()),
             Some(program) => {
-                let doubtful = missing(&program, devices);
-                let denied = doubtful.iter().copied();
+                let maybe_denied = missing(&program, devices);
+                let denied = maybe_denied.iter().copied();
                 let denied =
                     denied.filter(|device| vital.contains(device) && denies(&program, *device));
                 let denied = denied.collect();
-                (doubtful, denied)
+                (maybe_denied, denied)
             }
         };
-        (!doubtful.is_empty()).then_some(Doubt {
+        (!maybe_denied.is_empty()).then_some(AncestorFilter {
             id: *id,
-            doubtful,
+            maybe_denied,
             denied,
         })
     };
-    let mut doubts: Vec<_> = inherited.iter().filter_map(doubt).collect();
+    let mut filters: Vec<_> = inherited.iter().filter_map(filter).collect();
     let mut directory = None;
     for name in name.ancestors().skip(1) {
-        if doubts.is_empty() {
+        if filters.is_empty() {
             return Ok(());
         }
         let here = directory.as_ref().map_or(cgroup, OwnedFd::as_fd);
         let Some((parent, programs)) = parent(here) else {
             break;
         };
-        let (its, above): (Vec<_>, Vec<_>) = doubts
+        let (its, above): (Vec<_>, Vec<_>) = filters
             .into_iter()
-            .partition(|doubt: &Doubt| programs.contains(&doubt.id));
+            .partition(|filter: &AncestorFilter| programs.contains(&filter.id));
         report(&its, &format!("of cgroup {}", name.display()), unit(name))?;
-        doubts = above;
+        filters = above;
         directory = Some(parent);
     }
     let top = directory.as_ref().map_or(cgroup, OwnedFd::as_fd);
@@ -458,7 +458,7 @@ fn check_ancestors(
         return Ok(());
     }
     let place = format!("above cgroup {}", name.display());
-    report(&doubts, &place, None)
+    report(&filters, &place, None)
 }
 
 /// Returns the name of systemd's unit that may have made a cgroup.
@@ -473,12 +473,14 @@ fn unit(cgroup: &Path) -> Option<&str> {
 
 /// Returns the error, or warns, as [`check_ancestors`] documents. `place` says where the filters are; `unit` is the
 /// unit that may have attached them.
-fn report(doubts: &[Doubt], place: &str, unit: Option<&str>) -> Result<()> {
-    let Some(Doubt { denied, .. }) = doubts.iter().find(|doubt| !doubt.denied.is_empty()) else {
-        for Doubt { doubtful, .. } in doubts {
+fn report(filters: &[AncestorFilter], place: &str, unit: Option<&str>) -> Result<()> {
+    let Some(AncestorFilter { denied, .. }) =
+        filters.iter().find(|filter| !filter.denied.is_empty())
+    else {
+        for AncestorFilter { maybe_denied, .. } in filters {
             warn!(
                 "the device filter {place} also applies to the container and may deny {}; leaving it unchanged",
-                list(doubtful)
+                list(maybe_denied)
             );
         }
         return Ok(());

@@ -47,7 +47,7 @@ const MAX_NAMES: usize = 1 << 17;
 
 /// Input of the update.
 #[derive(Clone, Debug)]
-pub(in crate::apply) struct News<'a> {
+pub(in crate::apply) struct UpdateInput<'a> {
     /// Directories of ldconfig's command line.
     pub(in crate::apply) directories: &'a [ContainerPath],
     /// Folders of a hook.
@@ -78,7 +78,7 @@ pub(in crate::apply) fn update(
     authority: &Authority,
     loader: &Loader,
     layout: &Layout,
-    news: &News<'_>,
+    news: &UpdateInput<'_>,
     folders: &Folders,
     journal: &mut Journal<'_>,
 ) -> Result<()> {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use nix::errno::Errno;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::programs::{
+use crate::sys::seccomp::{
     ARCH, ARCHITECTURE, Instruction, JUMP_IF_AT_LEAST, JUMP_IF_EQUAL, LOAD, NUMBER, Verdict,
     answer, instruction,
 };

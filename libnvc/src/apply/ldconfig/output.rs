@@ -1,7 +1,7 @@
 //! Keeps a bounded part of ldconfig's output, whose content and size the image controls.
 
 /// Limit of kept bytes.
-const KEPT: usize = 64 << 10;
+const MAX_KEPT: usize = 64 << 10;
 /// Length limit of a line.
 const LINE: usize = 1 << 10;
 
@@ -60,7 +60,7 @@ impl Output {
         if line.is_empty() {
             return;
         }
-        if self.kept + line.len() <= KEPT {
+        if self.kept + line.len() <= MAX_KEPT {
             self.kept += line.len();
             self.lines.push(line.clone());
         } else {
@@ -101,7 +101,7 @@ mod tests {
         }
         pieces.push(b"the end\n");
         let output = fed(&pieces);
-        assert_eq!(output.lines().len(), KEPT / LINE);
+        assert_eq!(output.lines().len(), MAX_KEPT / LINE);
         assert!(output.left_out() > 400_000);
         assert_eq!(output.last(), Some("the end"));
     }

@@ -26,8 +26,8 @@ use crate::ldcache::search_path;
 use crate::path::ContainerPath;
 use crate::sys::capabilities::shield;
 use crate::sys::descriptors::above_streams;
-use crate::sys::programs::Instruction;
 use crate::sys::sandbox::{self, Sandbox, SandboxFailure, SandboxedProcess};
+use crate::sys::seccomp::Instruction;
 
 /// Default wall-clock limit of ldconfig; its CPU time is limited to ten seconds.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@
 //! ones. Taking a snapshot only reads and opens; file contents are read only to be restored. Links that ldconfig
 //! changed are restored as new links, owned by the user who restores them.
 
-mod notes;
+mod aux_cache;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -20,7 +20,7 @@ use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
-use self::notes::MissingDirectory;
+use self::aux_cache::MissingDirectory;
 use crate::apply::authority::Authority;
 use crate::apply::reach::Reach;
 use crate::apply::saved_file::{self, SavedFile};
@@ -47,7 +47,7 @@ pub struct Snapshot {
     root: RootDir,
     cache: Option<SavedFile>,
     /// ldconfig's auxiliary cache; None if its directory did not exist.
-    notes: Option<SavedFile>,
+    aux_cache: Option<SavedFile>,
     /// That directory, if ldconfig can create it.
     missing: Option<MissingDirectory>,
     directories: Vec<Directory>,
@@ -65,8 +65,8 @@ struct Directory {
     links: BTreeMap<OsString, OsString>,
 }
 
-const NOTES_DIRECTORY: &str = "/var/cache/ldconfig";
-const NOTES: &str = "aux-cache";
+const AUX_CACHE_DIRECTORY: &str = "/var/cache/ldconfig";
+const AUX_CACHE: &str = "aux-cache";
 
 impl Snapshot {
     /// Takes a snapshot of a container's root, in the mount namespace of the calling thread, before ldconfig runs there
@@ -112,22 +112,22 @@ impl Snapshot {
             let error = authority.refusal("file creation failed", place, cache.parent().as_fd());
             return Err(error.with_kind(ErrorKind::LdCache));
         }
-        let notes = files.save(NOTES_DIRECTORY, NOTES)?;
-        check_obstacles(cache.as_ref(), notes.as_ref())?;
+        let aux_cache = files.save(AUX_CACHE_DIRECTORY, AUX_CACHE)?;
+        check_obstacles(cache.as_ref(), aux_cache.as_ref())?;
         let can_come_back = |saved: &Option<SavedFile>| {
             let saved = saved.as_ref();
             saved.is_none_or(SavedFile::can_come_back)
         };
-        let is_complete = can_come_back(&cache) && can_come_back(&notes);
-        let missing = match &notes {
+        let is_complete = can_come_back(&cache) && can_come_back(&aux_cache);
+        let missing = match &aux_cache {
             Some(_) => None,
             None => MissingDirectory::find(&root, authority)
-                .map_err(|errno| failed("saving", Path::new(NOTES_DIRECTORY), errno))?,
+                .map_err(|errno| failed("saving", Path::new(AUX_CACHE_DIRECTORY), errno))?,
         };
         let mut snapshot = Self {
             root,
             cache,
-            notes,
+            aux_cache,
             missing,
             directories: Vec::new(),
             is_complete,
@@ -149,7 +149,7 @@ impl Snapshot {
     pub fn clear_way(&self) -> Result<()> {
         for (kept, path) in [
             (&self.cache, "/etc/ld.so.cache~"),
-            (&self.notes, "/var/cache/ldconfig/aux-cache~"),
+            (&self.aux_cache, "/var/cache/ldconfig/aux-cache~"),
         ] {
             let cleared = kept.as_ref().map_or(Ok(()), SavedFile::clear_way);
             cleared.map_err(|errno| failed("file removal", Path::new(path), errno))?;
@@ -255,12 +255,12 @@ impl Snapshot {
         if let Some(cache) = &self.cache {
             done(cache.put_back(), Path::new("/etc/ld.so.cache"));
         }
-        let notes = Path::new(NOTES_DIRECTORY);
-        if let Some(kept) = &self.notes {
-            done(kept.put_back(), &notes.join(NOTES));
+        let aux_cache = Path::new(AUX_CACHE_DIRECTORY);
+        if let Some(kept) = &self.aux_cache {
+            done(kept.put_back(), &aux_cache.join(AUX_CACHE));
         }
         if let Some(directory) = &self.missing {
-            done(directory.remove(&self.root), notes);
+            done(directory.remove(&self.root), aux_cache);
         }
         for directory in &self.directories {
             done(
@@ -432,10 +432,10 @@ impl Files<'_> {
 }
 
 /// Checks that ldconfig's files can be restored in bounded time, and that it would not block on one.
-fn check_obstacles(cache: Option<&SavedFile>, notes: Option<&SavedFile>) -> Result<()> {
+fn check_obstacles(cache: Option<&SavedFile>, aux_cache: Option<&SavedFile>) -> Result<()> {
     let cache = cache.map(|saved| (saved, Path::new("/etc/ld.so.cache")));
-    let notes = notes.map(|saved| (saved, Path::new("/var/cache/ldconfig/aux-cache")));
-    for (saved, path) in cache.into_iter().chain(notes) {
+    let aux_cache = aux_cache.map(|saved| (saved, Path::new("/var/cache/ldconfig/aux-cache")));
+    for (saved, path) in cache.into_iter().chain(aux_cache) {
         if let Some(name) = saved.too_large() {
             return Err(too_large(&path.with_file_name(name)));
         }
@@ -450,7 +450,7 @@ fn check_obstacles(cache: Option<&SavedFile>, notes: Option<&SavedFile>) -> Resu
     {
         return Err(would_wait(&temporary(path), FIFO));
     }
-    if let Some((saved, path)) = notes {
+    if let Some((saved, path)) = aux_cache {
         if saved.is_fifo() {
             return Err(would_wait(path, FIFO));
         }

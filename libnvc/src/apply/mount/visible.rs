@@ -29,9 +29,9 @@ pub(in crate::apply) enum HiddenContent {
     /// Nothing: a file, or an empty directory.
     Nothing,
     /// A directory of procfs.
-    Kernels,
+    Procfs,
     /// A directory in which the image can have links, or directories on the way to other places.
-    Images,
+    ImageDirectory,
 }
 
 impl HiddenContent {
@@ -42,14 +42,14 @@ impl HiddenContent {
             _ => return Self::Nothing,
         }
         if is_on_procfs(target.fd.as_fd()).unwrap_or(false) {
-            return Self::Kernels;
+            return Self::Procfs;
         }
         // `.` and `..` are listed too.
         let listed = inroot::open_to_list(&target.fd)
             .and_then(|fd| directory::list(fd.as_fd(), &mut { 2 }, |_| {}));
         match listed {
             Ok(()) => Self::Nothing,
-            Err(_) => Self::Images,
+            Err(_) => Self::ImageDirectory,
         }
     }
 }
@@ -100,7 +100,7 @@ impl<'a> VisibleMount<'a> {
 
     /// Returns true if it may hide the way to other mounts.
     pub(in crate::apply) fn hides_images(&self) -> bool {
-        self.hidden == HiddenContent::Images
+        self.hidden == HiddenContent::ImageDirectory
     }
 
     /// Returns the identity of the file at its path.

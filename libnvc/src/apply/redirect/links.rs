@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::readlinkat;
 
-use super::{ROOMS, Redirection};
+use super::{Redirection, TMPFS_PLACES};
 use crate::apply::ldconfig::builtin::fixed;
 use crate::apply::mount::target::Tree;
 use crate::apply::prepare::{Operation, Task};
@@ -42,8 +42,8 @@ impl Redirection {
             {
                 continue;
             }
-            if let Some(room) = self.room(tree) {
-                let to = room.join(directory.relative());
+            if let Some(tmpfs) = self.tmpfs(tree) {
+                let to = tmpfs.join(directory.relative());
                 log::info!("{directory} may not be changed: its links go to {to}");
                 self.moved.insert(directory, to);
             }
@@ -80,14 +80,17 @@ impl Redirection {
                 return;
             }
         };
-        let Some(room) = self.room(tree) else {
-            let cause = format!("no link may be created there or in {}; {ENGINE}", ROOMS[0]);
+        let Some(tmpfs) = self.tmpfs(tree) else {
+            let cause = format!(
+                "no link may be created there or in {}; {ENGINE}",
+                TMPFS_PLACES[0]
+            );
             let error = Error::fault(ErrorKind::Volume, folder, cause);
             self.warnings
                 .push(error.context("the loader may not find the driver's libraries"));
             return;
         };
-        let to = room.join(folder.relative());
+        let to = tmpfs.join(folder.relative());
         log::info!("{folder} may not be changed: links to its libraries go to {to}");
         let links = { links }
             .into_iter()

@@ -26,7 +26,7 @@ use crate::sys::files::waiting_bytes;
 const SLOW: Duration = Duration::from_secs(3);
 
 /// Interval of checking whether a silent process is stopped by a signal.
-const GLANCE: Duration = Duration::from_millis(100);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Size of one read.
 const MAX_BYTES: usize = 16 << 10;
@@ -287,7 +287,7 @@ impl Conversation {
             };
             let rest = end.saturating_sub(elapsed);
             // Rounded up, to avoid waking just before the deadline. Zero if that has passed.
-            let millis = rest.min(GLANCE).as_micros().div_ceil(1000);
+            let millis = rest.min(STOP_CHECK_INTERVAL).as_micros().div_ceil(1000);
             let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
             let mut ends = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             let is_late = elapsed >= self.deadline;

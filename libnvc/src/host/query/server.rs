@@ -22,7 +22,7 @@ use crate::sys::capabilities::keep_shield_only;
 use crate::sys::cuda::{Cuda, CudaError};
 use crate::sys::nvml::{Nvml, loader_text, preload};
 use crate::sys::process::{close_from, exit_now, hide, live_as_long_as, reset_signals};
-use crate::sys::programs::execute_nothing;
+use crate::sys::seccomp::forbid_execve;
 
 /// Exit statuses, for observers of the process; the reply says what happened.
 const DONE: u8 = 0;
@@ -199,7 +199,7 @@ fn confine(request: &WireRequest) -> Result<(), Fault> {
     // A program would be dumpable again, with the host's root directory. Without privileges it could not help NVML
     // anyway.
     if !shielded {
-        execute_nothing().map_err(failed("privilege change failed"))?;
+        forbid_execve().map_err(failed("privilege change failed"))?;
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ use super::{NAME, Sandbox, volumes};
 use crate::sys::capabilities::{
     Capabilities, DAC_OVERRIDE, SYS_ADMIN, Set, drop_bounding, only, raise_ambient, shield,
 };
-use crate::sys::programs::install;
+use crate::sys::seccomp::install;
 
 /// What the child was doing when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use libnvc::library_file::LibraryFile;
 use crate::libraries::{self, Library, Width};
 
 /// Programs of libnvc's catalogue that configure the machine: the volume lacks them.
-const LESS_PROGRAMS: [&str; 4] = [
+const EXCLUDED_PROGRAMS: [&str; 4] = [
     "nv-fabricmanager",
     "nvidia-imex",
     "nvidia-imex-ctl",
@@ -22,7 +22,7 @@ const LESS_PROGRAMS: [&str; 4] = [
 ];
 
 /// Libraries of libnvc's catalogue that the volume lacks, as upstream's does.
-const LESS_LIBRARIES: [&str; 6] = [
+const EXCLUDED_LIBRARIES: [&str; 6] = [
     "libcudadebugger.so",
     "libdxcore.so",
     "libnvidia-cbl.so",
@@ -33,7 +33,7 @@ const LESS_LIBRARIES: [&str; 6] = [
 
 /// Libraries beside those of the catalogue, as in upstream's volume: GLVND's, which newer images have themselves, and
 /// two whose names have no version of the driver.
-const MORE_LIBRARIES: [&str; 5] = [
+const EXTRA_LIBRARIES: [&str; 5] = [
     "libGLX.so",
     "libGLdispatch.so",
     "libOpenGL.so",
@@ -42,7 +42,7 @@ const MORE_LIBRARIES: [&str; 5] = [
 ];
 
 /// Libraries that NVIDIA's GL libraries need. Another vendor's libraries of the same names do not need them.
-const NVIDIAS: [&str; 3] = [
+const NVIDIA_DEPENDENCIES: [&str; 3] = [
     "libnvidia-glcore.so",
     "libnvidia-eglcore.so",
     "libGLdispatch.so",
@@ -77,7 +77,7 @@ pub(super) enum What {
 pub(super) fn find() -> Result<Vec<Entry>> {
     let mut layout = Layout::default();
     let programs = catalogue::PROGRAMS.iter().map(|program| program.name);
-    for program in programs.filter(|program| !LESS_PROGRAMS.contains(program)) {
+    for program in programs.filter(|program| !EXCLUDED_PROGRAMS.contains(program)) {
         if let Some(file) = in_search_path(program) {
             layout.add_file("bin", &file);
         }
@@ -101,8 +101,8 @@ pub(super) fn find() -> Result<Vec<Entry>> {
 fn is_listed(library: &Library) -> bool {
     let name = library.name.as_str();
     let known = catalogue::library_of(OsStr::new(name));
-    known.is_some_and(|known| !LESS_LIBRARIES.contains(&known.name))
-        || MORE_LIBRARIES.iter().any(|more| name.starts_with(more))
+    known.is_some_and(|known| !EXCLUDED_LIBRARIES.contains(&known.name))
+        || EXTRA_LIBRARIES.iter().any(|more| name.starts_with(more))
 }
 
 /// Returns the first executable file of a name, with links resolved.
@@ -120,7 +120,7 @@ fn in_search_path(name: &str) -> Option<PathBuf> {
 fn add_library(layout: &mut Layout, width: Width, file: &Path) {
     let Some(facts) = File::open(file)
         .ok()
-        .and_then(|file| LibraryFile::read(file, &NVIDIAS))
+        .and_then(|file| LibraryFile::read(file, &NVIDIA_DEPENDENCIES))
     else {
         // Not a library: nothing could load it.
         return;
@@ -223,11 +223,11 @@ mod tests {
         let is_known = |name: &str, table: &[catalogue::Pattern]| {
             table.iter().any(|pattern| pattern.name == name)
         };
-        let mut less = LESS_PROGRAMS.iter();
+        let mut less = EXCLUDED_PROGRAMS.iter();
         assert!(less.all(|name| is_known(name, catalogue::PROGRAMS)));
-        let mut less = LESS_LIBRARIES.iter();
+        let mut less = EXCLUDED_LIBRARIES.iter();
         assert!(less.all(|name| is_known(name, catalogue::LIBRARIES)));
-        let mut more = MORE_LIBRARIES.iter();
+        let mut more = EXTRA_LIBRARIES.iter();
         assert!(!more.any(|name| is_known(name, catalogue::LIBRARIES)));
     }
 

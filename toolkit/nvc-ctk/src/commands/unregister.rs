@@ -111,7 +111,7 @@ impl Work<'_> {
         }
         changed.dedup();
         for engine in changed {
-            self.tell(engine);
+            self.reload(engine);
         }
         (reported, is_complete)
     }
@@ -171,7 +171,7 @@ impl Work<'_> {
     }
 
     /// Makes an engine read its configuration again, or prints how.
-    fn tell(&self, engine: Engine) {
+    fn reload(&self, engine: Engine) {
         let unit = match engine {
             Engine::Docker => "docker",
             Engine::Containerd => "containerd",

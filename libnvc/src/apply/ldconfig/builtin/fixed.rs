@@ -12,7 +12,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
-use super::{Directory, News, directories, failure, links, search};
+use super::{Directory, UpdateInput, directories, failure, links, search};
 use crate::apply::journal::Journal;
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::cover;
@@ -134,7 +134,7 @@ pub(in crate::apply) fn missing_links(
 
 /// Makes the loader find the libraries, if that is possible without a change in /etc.
 pub(in crate::apply) fn inform(
-    news: &News<'_>,
+    news: &UpdateInput<'_>,
     layout: &Layout,
     tree: &mut Tree<'_>,
     tools: Tools<'_, '_, '_>,
@@ -221,16 +221,16 @@ pub(in crate::apply) fn inform(
         exists,
     } in lacking
     {
-        let room = redirection.mount_room(tree, attacher, journal)?;
+        let tmpfs = redirection.ensure_tmpfs(tree, attacher, journal)?;
         let loader = volumes::Loader {
             finds_all: false,
             is_readable: content.is_some(),
-            has_cover: exists && room.is_some(),
+            has_cover: exists && tmpfs.is_some(),
         };
-        let (Remedy::Cover, Some(content), Some(room)) = (loader.remedy(), content, room) else {
+        let (Remedy::Cover, Some(content), Some(tmpfs)) = (loader.remedy(), content, tmpfs) else {
             return Ok(Outcome::Refused(refusal(&place, tree, &etc)));
         };
-        cover_file(&place, &content, room, tree, attacher, journal)?;
+        cover_file(&place, &content, tmpfs, tree, attacher, journal)?;
         // musl has no program that replaces its list.
         warning = (!is_musl).then(|| warned(&place));
     }
@@ -241,7 +241,7 @@ pub(in crate::apply) fn inform(
 fn cover_file(
     at: &ContainerPath,
     content: &[u8],
-    room: &ContainerPath,
+    tmpfs: &ContainerPath,
     tree: &mut Tree<'_>,
     attacher: &mut Attacher<'_>,
     journal: &mut Journal<'_>,
@@ -251,22 +251,22 @@ fn cover_file(
     let name = at.file_name().to_string_lossy().into_owned();
     let names = (0..MAX_COVERS).map(|number| format!("{name}.{number}"));
     let is_free = |name: &String| {
-        let found = tree.root.resolve_nofollow(room.join(name).as_path());
+        let found = tree.root.resolve_nofollow(tmpfs.join(name).as_path());
         found.err() == Some(Errno::ENOENT)
     };
     let name = { names }
         .find(is_free)
-        .ok_or_else(|| failure("file creation failed", room.as_path(), Errno::EEXIST))?;
+        .ok_or_else(|| failure("file creation failed", tmpfs.as_path(), Errno::EEXIST))?;
     let file = NewFile {
         name: &name,
         content,
         mode: 0o644,
         above: 0o755,
     };
-    tree.write(room, &file, descriptors, journal)?;
+    tree.write(tmpfs, &file, descriptors, journal)?;
     let place = at.below(tree.rootfs);
     let failed = |errno| failure("mount operation failed", &place, errno);
-    let source = tree.root.resolve_nofollow(room.join(&name).as_path());
+    let source = tree.root.resolve_nofollow(tmpfs.join(&name).as_path());
     let source = source.map_err(failed)?;
     let target = tree.existing(at, Leaf::File(0)).map_err(failed)?;
     log::info!("mounting a copy of {at} with the libraries over it");

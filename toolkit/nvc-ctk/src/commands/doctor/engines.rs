@@ -11,7 +11,7 @@ use crate::commands::repair::{Repair, command, step, word};
 use crate::engine::change::read;
 
 /// Patch levels of runc that lose devices without a link in /dev/char when systemd reloads.
-const FORGETFUL: [u32; 4] = [3, 4, 5, 6];
+const LOSES_DEVICES: [u32; 4] = [3, 4, 5, 6];
 
 /// Directories whose hooks podman runs in every container.
 const HOOK_DIRECTORIES: [&str; 2] = [
@@ -68,7 +68,7 @@ pub(super) fn runc() -> Vec<Finding> {
         return Vec::new();
     };
     let is_forgetful = match version_in(&text).as_deref() {
-        Some([1, 1, patch, ..]) => FORGETFUL.contains(patch),
+        Some([1, 1, patch, ..]) => LOSES_DEVICES.contains(patch),
         _ => false,
     };
     let uses_systemd = Path::new("/run/systemd/system").exists();

@@ -29,7 +29,7 @@ const DOCKERS: &str = "moby";
 const CONMON: &str = "conmon";
 
 /// How long reading all of their command lines may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Size limit of the files that are read.
 const MAX_SIZE: u64 = 64 << 10;
@@ -59,7 +59,7 @@ impl fmt::Display for Container {
 
 /// Returns the running containers of these programs. `root` is `/`, except in tests.
 pub(super) fn running(root: &Path, programs: &Programs<'_>) -> Vec<Container> {
-    running_within(root, programs, PATIENCE)
+    running_within(root, programs, TIMEOUT)
 }
 
 fn running_within(root: &Path, programs: &Programs<'_>, patience: Duration) -> Vec<Container> {

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::sys::stat::fstat;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use super::{NOTES, NOTES_DIRECTORY};
+use super::{AUX_CACHE, AUX_CACHE_DIRECTORY};
 use crate::apply::authority::Authority;
 use crate::apply::reach::Reach;
 use crate::apply::saved_file;
@@ -30,7 +30,7 @@ pub(super) struct MissingDirectory {
 impl MissingDirectory {
     /// Looks for the place of ldconfig's directory, which does not exist. Returns None if ldconfig cannot create it.
     pub(super) fn find(root: &RootDir, authority: &Authority) -> Result<Option<Self>, Errno> {
-        for above in Path::new(NOTES_DIRECTORY).ancestors().skip(1) {
+        for above in Path::new(AUX_CACHE_DIRECTORY).ancestors().skip(1) {
             match root.resolve_directory(above) {
                 Ok(above) => {
                     let reach = authority.reach_of_ldconfig(above.as_fd())?;
@@ -47,11 +47,11 @@ impl MissingDirectory {
     /// Removes ldconfig's files and its directory, unless that contains something else. Looks for them by their path,
     /// because a link on the way may have had no target before.
     pub(super) fn remove(&self, root: &RootDir) -> Result<(), Errno> {
-        let path = Path::new(NOTES_DIRECTORY);
+        let path = Path::new(AUX_CACHE_DIRECTORY);
         if let Some((directory, reach)) = self.resolve(root, path)? {
             reach.act(|| {
-                saved_file::remove(directory.as_fd(), &format!("{NOTES}~"))?;
-                saved_file::remove(directory.as_fd(), NOTES)
+                saved_file::remove(directory.as_fd(), &format!("{AUX_CACHE}~"))?;
+                saved_file::remove(directory.as_fd(), AUX_CACHE)
             })?;
         }
         let (parent, name) = (path.parent(), path.file_name());

@@ -66,7 +66,7 @@ pub(crate) fn install(program: &[Instruction]) -> Result<(), Errno> {
 ///
 /// # Errors
 /// `ENOSYS` if the kernel has no system-call filters, or does not support them on this architecture.
-pub(crate) fn execute_nothing() -> Result<(), Errno> {
+pub(crate) fn forbid_execve() -> Result<(), Errno> {
     let architecture = ARCHITECTURE.ok_or(Errno::ENOSYS)?;
     let number = |call| u32::try_from(call).map_err(|_| Errno::ENOSYS);
     let program = [
@@ -127,7 +127,7 @@ mod tests {
     fn programs_are_refused() {
         assert!(Command::new("true").status().unwrap().success());
         nix::sys::prctl::set_no_new_privs().unwrap();
-        execute_nothing().unwrap();
+        forbid_execve().unwrap();
         let error = Command::new("true").status().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EPERM));
         assert!(std::fs::read("/proc/self/stat").is_ok());
