@@ -62,7 +62,7 @@ debian_root() {
 inside() {
   # shellcheck disable=SC2016 # expanded by that shell
   unshare --mount --pid --fork --kill-child --propagation private -- sh -c '
-    mount -t proc proc "$0/proc" && exec chroot "$0" bash "/packages/$1" "$2"' \
+    mount -t proc proc "$0/proc" && unset TMPDIR && exec chroot "$0" bash "/packages/$1" "$2"' \
     "$work/$1" "$2" "$version" || failures=$((failures + 1))
 }
 
