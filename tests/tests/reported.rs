@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Output};
 
 use nix::sys::stat::Mode;
+use nvc_testkit::files;
 use nvc_testkit::harness::{self, Need};
 use nvc_testkit::tests;
 use serde_json::{Value, json};
@@ -25,6 +26,8 @@ fn main() -> ExitCode {
     harness::main(tests![&[Need::Root, Need::Command("runc")];
         a_hooks_error_is_logged,
         a_hooks_warning_is_logged,
+        what_happens_in_the_container_is_logged_outside,
+        a_librarys_warning_is_logged,
         a_runtimes_error_is_logged,
         a_runtimes_warning_is_logged_at_the_start,
         a_full_log_blocks_nothing,
@@ -194,6 +197,41 @@ fn a_hooks_warning_is_logged() {
         format!("<28>{program}: container c1: {file}: line 1, column 1: unknown key frob")
     });
     assert_eq!(run.logged, expected);
+}
+
+/// The hook stays in the container that it has entered, and /dev/log there is not the system's.
+fn what_happens_in_the_container_is_logged_outside() {
+    let case = Case::new("legacy", "", &["NVIDIA_VISIBLE_DEVICES=0"]);
+    let place = "usr/bin/nvidia-smi";
+    fs::create_dir_all(case.world.path("bundle/rootfs").join(place).join("x")).unwrap();
+    let run = case.run(&[]);
+    let text = run.line(&format!("<28>{HOOK}: container c1: skipped (optional): "));
+    assert!(
+        text.ends_with(&format!("{place}: is a directory")),
+        "{text}"
+    );
+}
+
+/// libnvc gives its warnings to a logger.
+fn a_librarys_warning_is_logged() {
+    let more = "features.allow-ldconfig-from-container = true\n";
+    let case = Case::new("legacy", more, &["NVIDIA_VISIBLE_DEVICES=0"]);
+    let text = fs::read_to_string(case.config()).unwrap();
+    let of_image = "[nvidia-container-cli]\nldconfig = \"/sbin/ldconfig\"";
+    let text = text.replace("[nvidia-container-cli]", of_image);
+    fs::write(case.config(), text).unwrap();
+    let rootfs = case.world.path("bundle/rootfs");
+    fs::create_dir_all(rootfs.join("sbin")).unwrap();
+    let _ = fs::remove_file(rootfs.join("sbin/ldconfig"));
+    files::file(&rootfs.join("sbin/ldconfig"), "#!/bin/sh\n", 0o755).unwrap();
+    let run = case.run(&[]);
+    let start = format!("<28>{HOOK}: container c1: running the image's own /");
+    assert!(
+        run.logged.iter().any(|line| line.starts_with(&start)),
+        "{:#?}\n{}",
+        run.logged,
+        run.stderr()
+    );
 }
 
 fn a_runtimes_error_is_logged() {

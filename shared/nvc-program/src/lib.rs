@@ -19,6 +19,7 @@ pub mod debuglog;
 pub mod hints;
 pub mod messages;
 pub mod utc;
+pub mod warnings;
 
 // input
 pub mod json;

@@ -21,7 +21,7 @@ use std::io::Write as _;
 
 use arguments::{Command, CommandLine, Mistake};
 use libnvc::host::query::serve_if_asked;
-use nvc_program::messages;
+use nvc_program::{messages, warnings};
 use report::Report;
 
 const NAME: &str = "nvidia-container-runtime-hook";
@@ -43,13 +43,19 @@ fn run() -> u8 {
     let mut report = Report::new();
     match arguments::read(&words) {
         Ok(CommandLine { command, options }) => match command {
-            Command::Prestart => match prestart::run(&options, &mut report) {
-                Ok(()) => 0,
-                Err(error) => {
-                    report.failure(&error);
-                    1
+            Command::Prestart => {
+                let done = prestart::run(&options, &mut report);
+                for warning in warnings::take() {
+                    report.warning_of_cli(&warning);
                 }
-            },
+                match done {
+                    Ok(()) => 0,
+                    Err(error) => {
+                        report.failure(&error);
+                        1
+                    }
+                }
+            }
             Command::Nothing => 0,
             Command::Version => {
                 // Fails if the reader has closed it.

@@ -32,8 +32,13 @@ impl Report {
         self.system.write(Severity::Warning, text);
     }
 
-    /// Reports a part that was left out, in nvidia-container-cli's words.
-    pub(crate) fn left_out(&mut self, text: &str) {
+    /// Connects to the system's log before this process enters the container and stays there.
+    pub(crate) fn enter_container(&self) {
+        self.system.connect();
+    }
+
+    /// Reports a warning of the library, or a part that was left out, in nvidia-container-cli's words.
+    pub(crate) fn warning_of_cli(&mut self, text: &str) {
         messages::write_line(&format!("warning: {text}"));
         self.system.write(Severity::Warning, text);
     }
@@ -46,7 +51,9 @@ impl Report {
 
     pub(crate) fn failure(&mut self, error: &Error) {
         let lines = lines(error);
-        for line in &lines {
+        // The reason first, which the limit of lines must not leave out.
+        let (cleanup, reason) = lines.split_at(error.cleanup().len());
+        for line in reason.iter().chain(cleanup) {
             self.system.write(Severity::Error, line);
         }
         messages::write_lines(lines);

@@ -22,6 +22,7 @@ use crate::failure::of_cli;
 use crate::input::Input;
 use crate::jetson;
 use crate::report::Report;
+use nvc_program::warnings;
 
 /// Kind of the devices with a generated specification, whose names are GPUs'.
 const AUTOMATIC: &str = "runtime.nvidia.com/gpu";
@@ -80,15 +81,18 @@ pub(crate) fn configure(
         if may_be_jetson {
             jetson::refuse(configuration.session(), config)?;
         }
+        // Not those about the driver, which are the same for each container: nvidia-ctk doctor has them.
+        warnings::keep();
         let prepared = configuration.prepare(Target::Process { pid, rootfs })?;
         prepared.apply_before_exit()
     };
+    report.enter_container();
     let applied = apply().map_err(|error| {
         let phase = error.phase().unwrap_or(Phase::Mount);
         of_cli(&phase.to_string(), error)
     })?;
     for reason in &applied.skipped {
-        report.left_out(&format!("skipped (optional): {}", reason.message()));
+        report.warning_of_cli(&format!("skipped (optional): {}", reason.message()));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Sends lines to the system's log, for programs whose standard error engines drop.
 
+use std::cell::OnceCell;
 use std::os::unix::net::UnixDatagram;
 
 use libnvc::printable_up_to;
@@ -16,7 +17,8 @@ const MAX_LEN: usize = 2 << 10;
 /// Length limit of a container's id; engines' have 64 characters.
 const MAX_ID_LEN: usize = 128;
 
-/// Limit of lines of one process: an image must not fill the log.
+/// Limit of warnings of one process, and of its errors: an image must not fill the log, nor keep the reason of a failure
+/// out of it by many warnings.
 const MAX_LINES: u32 = 32;
 
 /// Severity of a line, with its number in the log's protocol.
@@ -33,18 +35,39 @@ pub struct SystemLog {
     program: &'static str,
     /// Empty if unknown.
     container: String,
-    sent: u32,
+    /// None if there is no log.
+    socket: OnceCell<Option<UnixDatagram>>,
+    warnings: u32,
+    errors: u32,
 }
 
 impl SystemLog {
     /// Creates the log of a program; nothing is opened yet.
     pub fn new(program: &'static str) -> Self {
-        let container = String::new();
         Self {
             program,
-            container,
-            sent: 0,
+            container: String::new(),
+            socket: OnceCell::new(),
+            warnings: 0,
+            errors: 0,
         }
+    }
+
+    /// Connects to the log, if the first line has not done that.
+    ///
+    /// For a process that is about to enter a container: there, the socket's path leads to a file of the image.
+    pub fn connect(&self) {
+        self.socket();
+    }
+
+    fn socket(&self) -> Option<&UnixDatagram> {
+        let connected = || {
+            let socket = UnixDatagram::unbound().ok()?;
+            socket.set_nonblocking(true).ok()?;
+            socket.connect(SOCKET).ok()?;
+            Some(socket)
+        };
+        self.socket.get_or_init(connected).as_ref()
     }
 
     /// Names the container in all later lines.
@@ -54,15 +77,16 @@ impl SystemLog {
 
     /// Sends a line, if there is a system's log and it accepts it without blocking.
     pub fn write(&mut self, severity: Severity, text: &str) {
-        if self.sent == MAX_LINES {
+        let sent = match severity {
+            Severity::Warning => &mut self.warnings,
+            Severity::Error => &mut self.errors,
+        };
+        if *sent == MAX_LINES {
             return;
         }
-        self.sent += 1;
-        let Ok(socket) = UnixDatagram::unbound() else {
-            return;
-        };
-        if socket.set_nonblocking(true).is_ok() {
-            let _ = socket.send_to(self.line(severity, text).as_bytes(), SOCKET);
+        *sent += 1;
+        if let Some(socket) = self.socket() {
+            let _ = socket.send(self.line(severity, text).as_bytes());
         }
     }
 
@@ -101,6 +125,11 @@ mod tests {
         for _ in 0..100 {
             log.write(Severity::Warning, "x");
         }
-        assert_eq!(log.sent, MAX_LINES);
+        assert_eq!((log.warnings, log.errors), (MAX_LINES, 0));
+        // The reason of a failure comes after the warnings.
+        for _ in 0..100 {
+            log.write(Severity::Error, "x");
+        }
+        assert_eq!((log.warnings, log.errors), (MAX_LINES, MAX_LINES));
     }
 }
