@@ -157,8 +157,14 @@ mod tests {
     /// Options of other programs that hints name, behind these words.
     const OTHERS: [&str; 3] = ["nvidia-ctk", "nvidia-smi", "systemctl"];
 
-    /// Options for callers of nvidia-container-cli alone, and of libnvc's own program.
-    const OWN: [&str; 2] = ["--pid", "--nvc-query"];
+    /// Options for callers of nvidia-container-cli alone, of libnvc's own program, and of engines and nvidia-ctk.
+    const OWN: [&str; 5] = [
+        "--pid",
+        "--nvc-query",
+        "--gpus",
+        "--runtime=nvidia",
+        "--style=live",
+    ];
 
     #[test]
     fn every_option_in_libnvcs_hints_is_known() {

@@ -12,7 +12,8 @@ use nvc_testkit::harness;
 use nvc_testkit::harness::Need::Root;
 
 use names::{
-    a_default_runtime_gives_way, drop_ins_share_an_import, each_name_is_removed_by_itself,
+    a_default_runtime_gives_way, an_administrators_import_stays, drop_ins_share_an_import,
+    each_name_is_removed_by_itself,
 };
 use world::*;
 
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         features_that_stay_are_named,
         a_default_runtime_gives_way,
         drop_ins_share_an_import,
+        an_administrators_import_stays,
     ])
 }
 

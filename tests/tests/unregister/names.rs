@@ -240,6 +240,38 @@ pub(super) fn a_default_runtime_gives_way() {
     }
 }
 
+/// The import may have been there for drop-ins of the administrator, which it must still serve without ours.
+pub(super) fn an_administrators_import_stays() {
+    let add = format!("{CONFIGURE} --runtime=containerd");
+    let two = format!("{add} --nvidia-runtime-name=two");
+    for before in [
+        "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n",
+        "imports = [ '/etc/containerd/conf.d/*.toml' ] # mine\nversion = 2\nroot = \"/x\"\n",
+    ] {
+        for remove in [
+            format!("{add} --remove"),
+            UNREGISTER.to_owned(),
+            format!("{add} --set-as-default; {two}; {two} --remove; {add}; {add} --remove"),
+        ] {
+            let world = World::new();
+            world.put(CONTAINERD, before, 0o644);
+            world.succeeds(&format!("{add}; {add}"));
+            world.succeeds(&remove);
+            let what = format!("{before} {remove}");
+            assert_eq!(world.text(CONTAINERD).as_deref(), Some(before), "{what}");
+            assert!(world.text(DROP_IN).is_none() && !world.notes(), "{what}");
+            // As changed later by the administrator.
+            world.succeeds(&add);
+            let changed = before
+                .replace(".toml", ".toml\", \"/y/*.toml")
+                .replace('\'', "\"");
+            world.put(CONTAINERD, &changed, 0o644);
+            world.succeeds(&remove);
+            assert_eq!(world.text(CONTAINERD), Some(changed), "{what}");
+        }
+    }
+}
+
 /// Two drop-ins of one directory need one import.
 pub(super) fn drop_ins_share_an_import() {
     let other = "etc/containerd/conf.d/50-other.toml";

@@ -47,12 +47,15 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
         return Ok(());
     }
     let dumped = dumped(engine, line)?;
+    let directory = Path::new(notes::DIRECTORY);
+    let shares_import = notes::shares_import(directory, &wanted);
     let edits = if removes {
-        let keeps_import = notes::shares_import(Path::new(notes::DIRECTORY), &wanted);
-        removal(&wanted, keeps_import)?
+        removal(&wanted, shares_import)?
     } else {
         program::warn_of_missing(&wanted.runtime.path);
-        addition(&wanted, dumped.as_deref())?
+        let is_noted =
+            shares_import || !matches!(Note::of(&wanted, package).stored(directory), Ok(None));
+        addition(&wanted, dumped.as_deref(), is_noted)?
     };
     if line.flag("dry-run") {
         return show(&edits);

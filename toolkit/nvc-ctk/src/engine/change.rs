@@ -33,9 +33,15 @@ impl Change {
         self.before != self.after
     }
 
-    /// Writes or removes the file, and stores the undo record. `file` is the one that was read.
-    pub(crate) fn carry_out(&self, file: HostFile, record: Option<&Record>) -> Result<()> {
-        if !self.is_needed() {
+    /// Writes or removes the file, and stores the undo record. `file` is the one that was read. The record of a text that
+    /// stays is stored only if it `is_new`.
+    pub(crate) fn carry_out(
+        &self,
+        file: HostFile,
+        record: Option<&Record>,
+        is_new: bool,
+    ) -> Result<()> {
+        if !self.is_needed() && !is_new {
             return Ok(());
         }
         // The record first, so that a changed file can always be restored. It is stored with the file if the filesystem

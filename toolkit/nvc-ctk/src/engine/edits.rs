@@ -102,18 +102,25 @@ pub(crate) struct Edit {
     pub(crate) file: HostFile,
     pub(crate) change: Change,
     pub(crate) record: Option<record::Record>,
+    /// The record is the first one, or the last one goes, even if the text stays: it has an import of the administrator.
+    is_new: bool,
 }
 
 impl Edit {
     /// Writes the change; returns its file if there was one to write.
     pub(crate) fn carry_out(self) -> Result<Option<PathBuf>> {
-        self.change.carry_out(self.file, self.record.as_ref())?;
+        let record = self.record.as_ref();
+        self.change.carry_out(self.file, record, self.is_new)?;
         Ok(self.change.is_needed().then_some(self.change.path))
     }
 }
 
-/// Returns the edits that register the runtime.
-pub(crate) fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Vec<Edit>> {
+/// Returns the edits that register the runtime. `is_noted` is true if an earlier registration needs containerd's import.
+pub(crate) fn addition(
+    wanted: &Registration,
+    dumped: Option<&str>,
+    is_noted: bool,
+) -> Result<Vec<Edit>> {
     let config = HostFile::open(&wanted.config)?;
     let drop_in = wanted.drop_in.as_deref().map(HostFile::open).transpose()?;
     let files = Files {
@@ -124,6 +131,8 @@ pub(crate) fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Ve
     };
     let changes = changes(wanted.engine, files, &wanted.runtime)?;
     let main = config.text().unwrap_or_default().to_owned();
+    let own = drop_in.as_ref().and_then(HostFile::text);
+    let is_imported = !is_noted && is_imported_by_others(wanted, &main, own)?;
     let mut files: Vec<HostFile> = [config].into_iter().chain(drop_in).collect();
     changes
         .into_iter()
@@ -135,11 +144,12 @@ pub(crate) fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Ve
             let earlier = record::load(Path::new(record::DIRECTORY), &file)?;
             let record = match wanted.containerd_drop_in() {
                 Some(path) if change.path == path => {
-                    record_of_drop_in(wanted, &change, earlier, &main)?
+                    record_of_drop_in(wanted, &change, earlier.clone(), &main)?
                 }
-                _ => record_of(wanted, &change, earlier.as_ref(), &main)?,
+                _ => record_of(wanted, &change, earlier.as_ref(), &main, is_imported)?,
             };
             Ok(Edit {
+                is_new: is_imported && earlier.is_none() && change.path == wanted.config,
                 file,
                 change,
                 record,
@@ -148,17 +158,33 @@ pub(crate) fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Ve
         .collect()
 }
 
+/// Returns true if the administrator wrote the import of our drop-in, which has no runtime of ours yet: it serves other
+/// files too, and stays when ours goes.
+fn is_imported_by_others(wanted: &Registration, main: &str, own: Option<&str>) -> Result<bool> {
+    let Some(path) = wanted.containerd_drop_in() else {
+        return Ok(false);
+    };
+    if !containerd::imports(&wanted.config, main, path)? {
+        return Ok(false);
+    }
+    let parsed = tables::parse(&wanted.config, main)?;
+    let names = own.map(|text| containerd::names(path, text, &parsed));
+    Ok(names.transpose()?.unwrap_or_default().is_empty())
+}
+
 fn record_of(
     wanted: &Registration,
     change: &Change,
     earlier: Option<&record::Record>,
     main: &str,
+    is_imported: bool,
 ) -> Result<Option<record::Record>> {
     let after = change.after.as_deref().unwrap_or_default();
     let name = registrant(wanted, &change.path, after)?;
     let restore =
         |text: &str, removal: Removal<'_>| restore(wanted, &change.path, text, removal, main);
-    let is_ours = |text: &str, bare: Option<&str>| is_ours(wanted, &change.path, text, bare);
+    let is_ours =
+        |text: &str, bare: Option<&str>| !is_imported && is_ours(wanted, &change.path, text, bare);
     undo::record_for(change, earlier, &name, &restore, &is_ours)
 }
 
@@ -239,12 +265,14 @@ pub(crate) fn removal(wanted: &Registration, keeps_import: bool) -> Result<Vec<E
 
 fn removal_from(wanted: &Registration, file: HostFile, name: &str, main: &str) -> Result<Edit> {
     let path = file.path().to_owned();
-    let record = record::load(Path::new(record::DIRECTORY), &file)?;
+    let earlier = record::load(Path::new(record::DIRECTORY), &file)?;
     let restore = |text: &str, removal: Removal<'_>| restore(wanted, &path, text, removal, main);
-    let (change, record) = undo::undo(&path, file.text(), record.as_ref(), name, &restore)?;
+    let (change, record) = undo::undo(&path, file.text(), earlier.as_ref(), name, &restore)?;
+    let is_main = wanted.containerd_drop_in().is_some() && path == wanted.config;
     Ok(Edit {
         file,
         change,
+        is_new: is_main && earlier.is_some() && record.is_none(),
         record,
     })
 }

@@ -19,6 +19,10 @@ use serde_json::Value;
 /// Limit of links in one path, as the kernel's.
 const MAX_LINKS: usize = 40;
 
+/// Limit of components of one path, those of its links' targets included. The kernel has none, but an image could make
+/// each look-up take long.
+const MAX_COMPONENTS: usize = 4096;
+
 /// File systems that a runtime mounts for one container alone, or that have no files of anybody.
 const PRIVATE: [&str; 7] = [
     "tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2",
@@ -151,7 +155,7 @@ impl Places {
     /// Follows a path to its end, as the runtime would with the volumes in place.
     fn walk(&self, path: &Path) -> Reached {
         let mut pending = components(path);
-        let mut links = 0;
+        let (mut links, mut count) = (0, 0);
         // The directories from the root to the current one; None if one does not exist.
         let mut stack = vec![self.root.clone()];
         let mut reached = Reached {
@@ -160,6 +164,12 @@ impl Places {
             exists: true,
         };
         while let Some(name) = pending.pop() {
+            count += 1;
+            if count > MAX_COMPONENTS {
+                reached.on_volume = true;
+                reached.exists = false;
+                return reached;
+            }
             if name == ".." {
                 if stack.len() > 1 {
                     stack.pop();
@@ -347,6 +357,24 @@ mod tests {
             }
             assert!(!places.is_doubtful, "{points:?}");
         }
+    }
+
+    #[test]
+    fn links_are_not_followed_without_end() {
+        let bundle = tempfile::tempdir().unwrap();
+        let mut places = places(bundle.path(), &["/data"]);
+        let opt = bundle.path().join("rootfs/opt");
+        let there = |next: &str, times: usize| "../opt/".repeat(times) + next;
+        for number in 0..9 {
+            let target = there(&format!("{}", number + 1), 300);
+            symlink(target, opt.join(number.to_string())).unwrap();
+        }
+        std::fs::create_dir(opt.join("9")).unwrap();
+        // Fewer links than the kernel follows.
+        assert!(places.is_on_volume(Path::new("/opt/0/x")));
+        assert!(!places.exists(Path::new("/opt/0")));
+        assert!(!places.is_on_volume(Path::new("/opt/5/x")));
+        assert!(places.exists(Path::new("/opt/5")));
     }
 
     #[test]

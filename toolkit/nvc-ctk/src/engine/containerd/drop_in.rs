@@ -229,19 +229,33 @@ pub(super) fn is_imported(main: &DocumentMut, drop_in: &Path) -> bool {
     imports.any(|entry| entry.as_str() == Some(&pattern))
 }
 
-/// Removes the import from a main file; `before` is the former list, if known.
+/// Removes the import from a main file; `before` is the former list, if known. What that has is not ours, nor what the
+/// administrator has added since.
 pub(super) fn unimport(root: &mut Table, drop_in: &Path, before: Option<Item>) {
-    if let Some(before) = before {
-        root.insert("imports", before);
+    let pattern = pattern_for(drop_in);
+    let former = before.as_ref().and_then(Item::as_array);
+    let is_ours = |entry: &Value| entry.as_str() == Some(&pattern);
+    if former.is_some_and(|former| former.iter().any(is_ours)) {
         return;
     }
     let Some(imports) = root.get_mut("imports").and_then(Item::as_array_mut) else {
         return;
     };
-    let pattern = pattern_for(drop_in);
-    imports.retain(|entry| entry.as_str() != Some(&pattern));
-    if imports.is_empty() {
-        root.remove("imports");
+    imports.retain(|entry| !is_ours(entry));
+    let texts = |list: &Array| -> Vec<_> {
+        let texts = list.iter().map(|entry| entry.as_str().map(String::from));
+        texts.collect()
+    };
+    let is_former = former.is_some_and(|former| texts(former) == texts(imports));
+    let is_empty = imports.is_empty();
+    match before {
+        Some(before) if is_former => {
+            root.insert("imports", before);
+        }
+        _ if is_empty => {
+            root.remove("imports");
+        }
+        _ => {}
     }
 }
 
