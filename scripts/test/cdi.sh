@@ -62,6 +62,7 @@ mount -t overlay overlay -o "lowerdir=/etc,upperdir=$work/etc,workdir=$work/etc-
 # What nvidia-ctk notes of registrations.
 mkdir "$work/lib" "$work/lib-work"
 mount -t overlay overlay -o "lowerdir=/var/lib,upperdir=$work/lib,workdir=$work/lib-work" /var/lib
+rm -rf /var/lib/nvidia-container-toolkit
 mkdir -p /etc/cdi
 rm -f /etc/cdi/*
 generate() { "$ctk" --quiet cdi generate "--driver-root=$driver" "--nvidia-cdi-hook-path=$bin/nvidia-cdi-hook" "$@"; }
