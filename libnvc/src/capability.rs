@@ -71,6 +71,12 @@ impl Capability {
     ];
 }
 
+impl std::fmt::Display for Capability {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(self.word())
+    }
+}
+
 impl std::fmt::Display for Capabilities {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(&self.words().collect::<Vec<_>>().join(","))

@@ -3,6 +3,8 @@
 //! libnvc names the options of nvidia-container-cli, which users of an engine or of nvidia-ctk do not have. Each program
 //! passes a hint through [`for_reader`] before it prints it. A test compares the table with libnvc's hints.
 
+use libnvc::Error;
+
 /// Who reads a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
@@ -74,6 +76,15 @@ pub fn for_reader(hint: &str, reader: Reader) -> String {
         text = replaced(&text, option.name, words);
     }
     text
+}
+
+/// Returns an error's message with its hint in the same line, because engines show only one line or record.
+pub fn one_line(error: &Error, reader: Reader) -> String {
+    let message = error.message();
+    match error.advice() {
+        Some(hint) => format!("{message} (hint: {})", for_reader(hint, reader)),
+        None => message,
+    }
 }
 
 /// Replaces a name, but not the start of a longer one: `--root=/x` belongs to a command in the hint.

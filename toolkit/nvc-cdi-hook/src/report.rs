@@ -7,7 +7,7 @@ use std::io::{IsTerminal as _, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libnvc::{Error, Result};
-use nvc_program::hints::{Reader, for_reader};
+use nvc_program::hints::{Reader, one_line};
 use nvc_program::messages::{self, Level, Severity, SystemLog, write_record_up_to};
 
 use crate::state;
@@ -101,14 +101,7 @@ impl Report {
         for error in error.cleanup() {
             self.error(&error.message());
         }
-        let message = error.message();
-        match error.advice() {
-            Some(hint) => {
-                let hint = for_reader(hint, Reader::Engine);
-                self.error(&format!("{message} (hint: {hint})"));
-            }
-            None => self.error(&message),
-        }
+        self.error(&one_line(error, Reader::Engine));
     }
 
     fn log(&mut self, severity: Severity, text: &str) {

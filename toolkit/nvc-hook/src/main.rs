@@ -1,9 +1,8 @@
 //! `nvidia-container-runtime-hook`: adds the requested GPUs to a container before its process starts.
 //!
 //! [`arguments`] parses the command line, [`input`] reads the container, [`prestart`] decides, [`report`] says what went
-//! wrong. If the
-//! nvidia-container-cli it finds was installed together with this program, [`within`] does that program's work in this
-//! process; otherwise it is executed with the arguments from [`call`].
+//! wrong. If the nvidia-container-cli it finds was installed together with this program, [`within`] does that program's
+//! work in this process; otherwise it is executed with the arguments from [`call`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_main)] // see libnvc::main!

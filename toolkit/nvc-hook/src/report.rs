@@ -2,7 +2,7 @@
 //! system's log.
 
 use libnvc::Error;
-use nvc_program::hints::{Reader, for_reader};
+use nvc_program::hints::{Reader, one_line};
 use nvc_program::messages::{self, Level, Severity, SystemLog};
 
 use crate::CLI;
@@ -68,13 +68,9 @@ fn lines(error: &Error) -> Vec<String> {
         .map(|failed| format!("{CLI}: while cleaning up: {}", failed.message()))
         .collect();
     let message = error.message();
-    match (message.strip_suffix(INVALID_VALUE), error.advice()) {
-        (Some(message), _) => lines.extend([message, INVALID_VALUE.trim()].map(str::to_owned)),
-        (None, Some(hint)) => {
-            let hint = for_reader(hint, Reader::Engine);
-            lines.push(format!("{message} (hint: {hint})"));
-        }
-        (None, None) => lines.push(message),
+    match message.strip_suffix(INVALID_VALUE) {
+        Some(message) => lines.extend([message, INVALID_VALUE.trim()].map(str::to_owned)),
+        None => lines.push(one_line(error, Reader::Engine)),
     }
     lines
 }

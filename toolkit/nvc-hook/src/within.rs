@@ -14,15 +14,14 @@ use nvc_policy::config::Config;
 use nvc_policy::config::ldconfig::{self, Ldconfig};
 use nvc_policy::image::{ContainerRequest, Devices, qualified};
 use nvc_policy::mode::Setting;
-use nvc_program::messages;
 use nvc_program::privileges::Privileges;
+use nvc_program::{messages, warnings};
 
 use crate::call::Program;
 use crate::failure::of_cli;
 use crate::input::Input;
 use crate::jetson;
 use crate::report::Report;
-use nvc_program::warnings;
 
 /// Kind of the devices with a generated specification, whose names are GPUs'.
 const AUTOMATIC: &str = "runtime.nvidia.com/gpu";

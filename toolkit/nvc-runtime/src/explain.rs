@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use libnvc::host::{DeviceNode, DriverFile, FileClass};
-use libnvc::request::Capability;
 use libnvc::survey::Host;
 use nvc_cdi::Edits;
 use nvc_program::messages::Level;
@@ -137,19 +136,8 @@ fn described(file: &DriverFile) -> String {
         FileClass::Socket => "socket of a service",
         FileClass::Config | FileClass::Data | FileClass::DeviceDir => "file",
     };
-    match file.capability.map(word) {
-        Some(word) => format!("{class} of the driver, capability {word}"),
+    match file.capability {
+        Some(capability) => format!("{class} of the driver, capability {capability}"),
         None => format!("{class} of the driver, for every capability"),
-    }
-}
-
-fn word(capability: Capability) -> &'static str {
-    match capability {
-        Capability::Utility => "utility",
-        Capability::Compute => "compute",
-        Capability::Ngx => "ngx",
-        Capability::Video => "video",
-        Capability::Graphics => "graphics",
-        Capability::Display => "display",
     }
 }

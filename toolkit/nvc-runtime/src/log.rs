@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::fstat;
 use nvc_hostfile::cause;
 use nvc_policy::config::Config;
-use nvc_program::hints::{Reader, for_reader};
+use nvc_program::hints::{Reader, one_line};
 use nvc_program::messages::{self, Format, Level, Severity, SystemLog, record};
 
 use crate::arguments::Line;
@@ -135,14 +135,7 @@ impl Log {
         for problem in std::mem::take(&mut self.unopened) {
             self.write(Level::Warning, &problem);
         }
-        // Engines show only one record.
-        let text = match error.advice() {
-            Some(hint) => {
-                let hint = for_reader(hint, Reader::Engine);
-                format!("{} (hint: {hint})", error.message())
-            }
-            None => error.message(),
-        };
+        let text = one_line(error, Reader::Engine);
         self.put(Level::Error, &text);
         // `--log=/dev/stderr`.
         let is_there = self.files.iter().any(|file| is_same(file, io::stderr()));
