@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use nvc_hostfile::programs::matches;
 use nvc_policy::config::Config;
 use serde_json::Value;
 
@@ -119,23 +120,11 @@ fn matching(pattern: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let fits = |path: &PathBuf| {
         let own = path.file_name().and_then(|name| name.to_str());
-        own.is_some_and(|own| fits(own, name))
+        own.is_some_and(|own| matches(name, own))
     };
     let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(fits).collect();
     paths.sort();
     paths
-}
-
-/// Returns true if a name matches a pattern with stars.
-fn fits(name: &str, pattern: &str) -> bool {
-    let Some((start, rest)) = pattern.split_once('*') else {
-        return name == pattern;
-    };
-    let Some(name) = name.strip_prefix(start) else {
-        return false;
-    };
-    let mut ends = (0..=name.len()).filter_map(|at| name.get(at..));
-    ends.any(|end| fits(end, rest))
 }
 
 /// Returns NVIDIA's runtimes by name. The last file that has one counts.
@@ -288,11 +277,11 @@ mod tests {
 
     #[test]
     fn stars_match_any_text() {
-        assert!(fits("99-nvidia.toml", "*.toml"));
-        assert!(fits("a.toml", "a*.t*ml"));
-        assert!(!fits("99-nvidia.toml.bak", "*.toml"));
-        assert!(!fits("toml", "*.toml"));
-        assert!(fits("a", "a") && !fits("ab", "a"));
+        assert!(matches("*.toml", "99-nvidia.toml"));
+        assert!(matches("a*.t*ml", "a.toml"));
+        assert!(!matches("*.toml", "99-nvidia.toml.bak"));
+        assert!(!matches("*.toml", "toml"));
+        assert!(matches("a", "a") && !matches("a", "ab"));
     }
 
     #[test]
