@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use nvc_oci::lenient;
 use nvc_policy::config::Config;
 use nvc_policy::container;
-use nvc_policy::image::{self, Container, Devices, Environment, Machine, Origin, Policy};
+use nvc_policy::image::{self, Container, Denoted, Devices, Environment, Machine, Origin, Policy};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
@@ -24,9 +24,10 @@ struct Input<'a> {
 struct Unnamed;
 
 impl Machine for Unnamed {
-    fn uuids(&self, name: &str) -> libnvc::Result<Vec<String>> {
+    fn denoted(&self, name: &str) -> libnvc::Result<Denoted> {
         let known = !name.contains('=');
-        Ok(known.then(|| name.to_owned()).into_iter().collect())
+        let uuids = known.then(|| name.to_owned());
+        Ok(Denoted::gpus(uuids.into_iter().collect()))
     }
 
     fn names(&self, _kind: &str) -> Vec<String> {

@@ -11,7 +11,10 @@ fuzz_target!(|bytes: &[u8]| {
     let texts = outcome.unwrap_or_else(|name| vec![name]);
     for text in &texts {
         let is_there = |part: &str| {
-            part.is_empty() || bytes.windows(part.len()).any(|there| there == part.as_bytes())
+            part.is_empty()
+                || bytes
+                    .windows(part.len())
+                    .any(|there| there == part.as_bytes())
         };
         // Bytes that are no text are replaced.
         assert!(text.split('\u{fffd}').all(is_there), "{text:?}");

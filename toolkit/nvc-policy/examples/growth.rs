@@ -25,7 +25,7 @@ use nvc_oci::spec::Spec;
 use nvc_policy::config::Config;
 use nvc_policy::container;
 use nvc_policy::image::{
-    Container, Devices, Environment, Machine, Mount, Policy, capabilities, devices, names,
+    Container, Denoted, Devices, Environment, Machine, Mount, Policy, capabilities, devices, names,
     qualified, requirements,
 };
 use serde_json::{Value, json};
@@ -182,8 +182,8 @@ fn policy(accept_mounts: bool) -> Policy {
 struct AllDifferent;
 
 impl Machine for AllDifferent {
-    fn uuids(&self, name: &str) -> libnvc::Result<Vec<String>> {
-        Ok(vec![format!("GPU-{name}")])
+    fn denoted(&self, name: &str) -> libnvc::Result<Denoted> {
+        Ok(Denoted::Gpus(vec![format!("GPU-{name}")]))
     }
 
     fn names(&self, _: &str) -> Vec<String> {

@@ -34,7 +34,7 @@ pub use devices::{DeviceChoice, Devices, Origin};
 pub use environment::Environment;
 use kinds::Kinds;
 pub use mounts::Mount;
-pub use narrow::Machine;
+pub use narrow::{Denoted, Machine, NodeNumber};
 
 /// Variables that list devices whose MIG instances a container may manage.
 const MIG_CONFIG: &str = "NVIDIA_MIG_CONFIG_DEVICES";

@@ -19,8 +19,8 @@ use nvc_cdi::registry::SpecFile;
 use nvc_cdi::{Device, Registry};
 
 use crate::config::Config;
-use crate::image::Machine;
 use crate::image::qualified::{self, AUTOMATIC, QualifiedName};
+use crate::image::{Denoted, Machine};
 use crate::mode::{Mode, Setting};
 use crate::session;
 
@@ -71,7 +71,7 @@ impl ThisMachine {
     }
 
     /// Returns what a device of a specification denotes.
-    fn by_nodes(&self, file: &SpecFile, device: &Device) -> Result<Vec<String>> {
+    fn by_nodes(&self, file: &SpecFile, device: &Device) -> Result<Denoted> {
         let common = &file.spec.container_edits.device_nodes;
         let nodes = common.iter().chain(&device.container_edits.device_nodes);
         let access = |gpu: &Gpu, mig: &MigDevice| {
@@ -81,7 +81,7 @@ impl ThisMachine {
         Ok(denoted::denoted(nodes, &self.devices()?.gpus, access))
     }
 
-    /// Returns the devices that NVML knows by a name without a kind.
+    /// Returns the UUIDs of the devices that NVML knows by a name without a kind.
     fn by_nvml(&self, name: &str) -> Result<Vec<String>> {
         let devices = self.devices()?;
         let chosen = match select_devices(&devices.gpus, &devices.failed, &[name]) {
@@ -101,7 +101,7 @@ impl ThisMachine {
 }
 
 impl Machine for ThisMachine {
-    fn uuids(&self, name: &str) -> Result<Vec<String>> {
+    fn denoted(&self, name: &str) -> Result<Denoted> {
         let with_kind;
         let name = match &self.kind {
             Some(kind) if !qualified::is_qualified(name) => {
@@ -111,20 +111,20 @@ impl Machine for ThisMachine {
             _ => name,
         };
         let Some(QualifiedName { kind, device }) = qualified::parse(name) else {
-            return self.by_nvml(name);
+            return self.by_nvml(name).map(Denoted::gpus);
         };
         if kind == AUTOMATIC {
-            return self.by_nvml(device);
+            return self.by_nvml(device).map(Denoted::gpus);
         }
         if let Some((file, specified)) = self.registry().device(name) {
             return self.by_nodes(file, specified);
         }
         // A UUID is one in every kind; other names mean what their specification says.
-        let mut uuids = self.by_nvml(device)?;
-        if !matches!(&uuids[..], [uuid] if uuid.eq_ignore_ascii_case(device)) {
-            uuids.clear();
-        }
-        Ok(uuids)
+        let uuids = self.by_nvml(device)?;
+        Ok(match &uuids[..] {
+            [uuid] if uuid.eq_ignore_ascii_case(device) => Denoted::Gpus(uuids),
+            _ => Denoted::Unknown,
+        })
     }
 
     fn names(&self, kind: &str) -> Vec<String> {

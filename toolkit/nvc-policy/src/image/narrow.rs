@@ -5,7 +5,7 @@
 //! although its answer costs a query of the driver: what a CDI name denotes is in its specification only.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
 
@@ -21,15 +21,40 @@ const UUID_LEN: usize = 36;
 
 /// Knows which devices names denote.
 pub trait Machine {
-    /// Returns the UUIDs of the GPUs or MIG devices of a name, with or without a kind; empty if it is unknown. A name
-    /// that denotes anything else has an id that only the same devices have.
+    /// Returns what a name denotes, with or without a kind.
     ///
     /// # Errors
     /// The driver does not respond; the name is the start of several UUIDs.
-    fn uuids(&self, name: &str) -> libnvc::Result<Vec<String>>;
+    fn denoted(&self, name: &str) -> libnvc::Result<Denoted>;
 
     /// Returns the qualified names of all devices of a kind.
     fn names(&self, kind: &str) -> Vec<String>;
+}
+
+/// What a name denotes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denoted {
+    /// GPUs and MIG devices, by their UUIDs.
+    Gpus(Vec<String>),
+    /// Anything else of a specification: no other nodes are the same device.
+    Nodes(BTreeSet<NodeNumber>),
+    /// Nothing that is known.
+    Unknown,
+}
+
+/// Type, major and minor number of a node.
+pub type NodeNumber = (String, u64, u64);
+
+impl Denoted {
+    /// Returns what these UUIDs are: unknown if there are none.
+    #[must_use]
+    pub fn gpus(uuids: Vec<String>) -> Self {
+        if uuids.is_empty() {
+            Self::Unknown
+        } else {
+            Self::Gpus(uuids)
+        }
+    }
 }
 
 /// A device as its name describes it.
@@ -179,8 +204,16 @@ struct AllowList<'a> {
     names: Vec<&'a str>,
     /// One id of each form that these have.
     forms: Vec<Id<'a>>,
-    uuids: OnceCell<IndexSet<String>>,
+    devices: OnceCell<AllowedDevices>,
     machine: &'a dyn Machine,
+}
+
+/// What the names of a list denote.
+#[derive(Default)]
+struct AllowedDevices {
+    /// In the order of the list.
+    uuids: IndexSet<String>,
+    nodes: HashSet<BTreeSet<NodeNumber>>,
 }
 
 impl<'a> AllowList<'a> {
@@ -199,7 +232,7 @@ impl<'a> AllowList<'a> {
             ids,
             names,
             forms,
-            uuids: OnceCell::new(),
+            devices: OnceCell::new(),
             machine,
         }
     }
@@ -209,48 +242,53 @@ impl<'a> AllowList<'a> {
         if !self.forms.iter().any(|form| form.can_equal(id)) {
             return Ok(false);
         }
-        let uuids = self.machine.uuids(name)?;
-        let allowed = self.uuids()?;
-        Ok(!uuids.is_empty() && uuids.iter().all(|uuid| allowed.contains(uuid)))
+        Ok(match self.machine.denoted(name)? {
+            Denoted::Gpus(uuids) => {
+                let allowed = &self.devices()?.uuids;
+                uuids.iter().all(|uuid| allowed.contains(uuid))
+            }
+            Denoted::Nodes(nodes) => self.devices()?.nodes.contains(&nodes),
+            Denoted::Unknown => false,
+        })
     }
 
-    fn uuids(&self) -> libnvc::Result<&IndexSet<String>> {
-        if let Some(known) = self.uuids.get() {
+    fn devices(&self) -> libnvc::Result<&AllowedDevices> {
+        if let Some(known) = self.devices.get() {
             return Ok(known);
         }
-        let mut all = IndexSet::with_capacity(self.names.len());
+        let mut all = AllowedDevices::default();
         for name in &self.names {
-            all.extend(self.machine.uuids(name)?);
+            match self.machine.denoted(name)? {
+                Denoted::Gpus(uuids) => all.uuids.extend(uuids),
+                Denoted::Nodes(nodes) => drop(all.nodes.insert(nodes)),
+                Denoted::Unknown => {}
+            }
         }
-        Ok(self.uuids.get_or_init(|| all))
+        Ok(self.devices.get_or_init(|| all))
     }
 
     /// Returns those devices of a kind that are one allowed GPU or MIG device each, in the order of the list.
     fn of_kind(&self, kind: &str) -> libnvc::Result<Vec<String>> {
-        let all = self.machine.uuids(&format!("{kind}=all"))?;
-        let index = match kind {
-            AUTOMATIC => {
-                let names = all.iter().map(|uuid| format!("{kind}={uuid}"));
-                all.iter().cloned().zip(names).collect()
-            }
-            _ => self.by_uuid(&self.machine.names(kind))?,
+        let Denoted::Gpus(all) = self.machine.denoted(&format!("{kind}=all"))? else {
+            return Ok(Vec::new());
         };
         let all: HashSet<String> = all.into_iter().collect();
-        let mut names = Vec::new();
-        for name in &self.names {
-            let uuids = self.machine.uuids(name)?.into_iter();
-            let shared = uuids.filter(|uuid| all.contains(uuid));
-            names.extend(shared.filter_map(|uuid| index.get(&uuid).cloned()));
+        let allowed = self.devices()?.uuids.iter();
+        let shared = allowed.filter(|uuid| all.contains(*uuid));
+        if kind == AUTOMATIC {
+            return Ok(shared.map(|uuid| format!("{kind}={uuid}")).collect());
         }
-        Ok(names)
+        let index = self.by_uuid(&self.machine.names(kind))?;
+        Ok(shared.filter_map(|uuid| index.get(uuid).cloned()).collect())
     }
 
     /// Indexes the devices of a specification that are one GPU or MIG device.
     fn by_uuid(&self, names: &[String]) -> libnvc::Result<HashMap<String, String>> {
         let mut index = HashMap::new();
         for name in names {
-            let mut uuids = self.machine.uuids(name)?;
-            if let (1, Some(uuid)) = (uuids.len(), uuids.pop()) {
+            if let Denoted::Gpus(uuids) = self.machine.denoted(name)?
+                && let Ok([uuid]) = <[String; 1]>::try_from(uuids)
+            {
                 index.entry(uuid).or_insert_with(|| name.clone());
             }
         }

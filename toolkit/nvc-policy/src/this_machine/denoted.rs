@@ -8,47 +8,48 @@ use libnvc::host::{Gpu, MigDevice, NVIDIA_MAJOR, drm};
 use nvc_cdi::nodes;
 use nvc_cdi::{CHARACTER, DeviceNode};
 
+use crate::image::{Denoted, NodeNumber};
+
 /// First minor number of the nodes that all GPUs share: of nvidia-modeset and nvidiactl.
 const SHARED: u64 = 254;
 
 /// Major number of displays.
 const DRM_MAJOR: u64 = 226;
 
-/// Type, major and minor number.
-type Number = (String, u64, u64);
-
 /// The nodes of one device, without those that all GPUs share.
 #[derive(Debug, Default)]
 struct DeviceNumbers {
-    all: BTreeSet<Number>,
+    all: BTreeSet<NodeNumber>,
     gpus: BTreeSet<u64>,
     displays: BTreeSet<u64>,
     capabilities: BTreeSet<u64>,
     has_others: bool,
 }
 
-/// Returns the UUIDs of the GPUs and MIG devices to which exactly these nodes give access. `access` returns the minor
-/// numbers of a MIG device's capabilities.
+/// Returns the GPUs and MIG devices to which exactly these nodes give access. `access` returns the minor numbers of a
+/// MIG device's capabilities.
 ///
-/// Nodes of anything else make one id of all numbers, which nothing but the same nodes has. An unknown node or GPU, and
-/// a device without nodes, denote nothing.
+/// With nodes of anything else, all of them are the device. An unknown node or GPU, and a device without nodes, denote
+/// nothing.
 pub(super) fn denoted<'a>(
     nodes: impl Iterator<Item = &'a DeviceNode>,
     gpus: &[Gpu],
     access: impl Fn(&Gpu, &MigDevice) -> Option<[u32; 2]>,
-) -> Vec<String> {
+) -> Denoted {
     let Some(sorted) = sort(nodes) else {
-        return Vec::new();
+        return Denoted::Unknown;
     };
     let mut named = Vec::new();
     for minor in &sorted.gpus {
         match gpus.iter().find(|gpu| u64::from(gpu.minor) == *minor) {
             Some(gpu) => named.push(gpu),
-            None => return Vec::new(),
+            None => return Denoted::Unknown,
         }
     }
-    let exact = sorted.uuids(&named, access, address);
-    exact.unwrap_or_else(|| vec![format!("nodes {:?}", sorted.all)])
+    match sorted.uuids(&named, access, address) {
+        Some(uuids) => Denoted::gpus(uuids),
+        None => Denoted::Nodes(sorted.all),
+    }
 }
 
 impl DeviceNumbers {
@@ -118,7 +119,7 @@ fn sort<'a>(nodes: impl Iterator<Item = &'a DeviceNode>) -> Option<DeviceNumbers
 }
 
 /// Returns the number of a node as a container gets it: the recorded one, or else the host's.
-fn number(node: &DeviceNode) -> Option<Number> {
+fn number(node: &DeviceNode) -> Option<NodeNumber> {
     if node.major != 0 {
         let kind = match node.kind.as_str() {
             "" | "u" => CHARACTER,

@@ -107,6 +107,14 @@ fn specification(kind: &str, devices: &[(&str, Vec<Node>)]) -> Value {
     json!({"cdiVersion": "0.5.0", "kind": kind, "devices": devices})
 }
 
+fn text(denoted: Denoted) -> String {
+    match denoted {
+        Denoted::Gpus(uuids) => uuids.join(" "),
+        Denoted::Nodes(nodes) => format!("nodes {nodes:?}"),
+        Denoted::Unknown => String::new(),
+    }
+}
+
 #[test]
 fn names_denote_what_their_specification_gives() {
     use Node::{Capability, Control, Elsewhere, Gpu, Other, SameCapability};
@@ -130,7 +138,7 @@ fn names_denote_what_their_specification_gives() {
         ("none", vec![]),
     ];
     let machine = machine(&[specification("nvidia.com/slot", &devices)], None);
-    let of = |name: &str| machine.uuids(name).unwrap().join(" ");
+    let of = |name: &str| text(machine.denoted(name).unwrap());
     for (device, expected) in [
         ("0", "GPU-aaaa1-x"),
         ("all", "GPU-aaaa1-x GPU-aaaa2-x"),
@@ -185,7 +193,7 @@ fn starts_of_uuids_denote_what_a_container_gets() {
         ("GPU-bbbb", vec![Node::Gpu(2)]),
     ];
     let machine = machine(&[specification("nvidia.com/slot", &devices)], None);
-    let of = |name: &str| machine.uuids(name).map(|uuids| uuids.join(" "));
+    let of = |name: &str| machine.denoted(name).map(text);
     for (name, expected) in [
         ("nvidia.com/slot=GPU-aaaa0", "GPU-aaaa1-x"),
         ("nvidia.com/slot=GPU-bbbb", "GPU-aaaa0-x"),
@@ -262,11 +270,16 @@ fn names_without_a_kind_are_of_the_default_one_in_mode_cdi() {
         &[("0", vec![Node::Gpu(0)])],
     )];
     let machine = machine(&files, Some("nvidia.com/slot"));
-    assert_eq!(machine.uuids("0").unwrap(), ["GPU-aaaa1-x"]);
-    assert_eq!(machine.uuids("GPU-aaaa0-x").unwrap(), ["GPU-aaaa0-x"]);
-    // A container with these is not created.
-    for name in ["1", "all", "0,1", "0 "] {
-        assert!(machine.uuids(name).unwrap().is_empty(), "{name}");
+    for (name, expected) in [
+        ("0", "GPU-aaaa1-x"),
+        ("GPU-aaaa0-x", "GPU-aaaa0-x"),
+        // A container with these is not created.
+        ("1", ""),
+        ("all", ""),
+        ("0,1", ""),
+        ("0 ", ""),
+    ] {
+        assert_eq!(text(machine.denoted(name).unwrap()), expected, "{name}");
     }
 }
 

@@ -146,6 +146,13 @@ fn distinct(words: &[&'static str]) -> Vec<&'static str> {
     words.into_iter().copied().collect()
 }
 
+fn uuids(denoted: Denoted) -> Vec<String> {
+    match denoted {
+        Denoted::Gpus(uuids) => uuids,
+        Denoted::Nodes(_) | Denoted::Unknown => Vec::new(),
+    }
+}
+
 /// Returns the GPUs and MIG devices that a list names. In mounts and annotations `none` and `void` are only names.
 fn gpus(words: &[&str], are_names: bool) -> BTreeSet<String> {
     let first = words.iter().find(|word| matches!(**word, "all" | "none"));
@@ -158,7 +165,8 @@ fn gpus(words: &[&str], are_names: bool) -> BTreeSet<String> {
         _ => {
             let words = words.iter();
             let named = words.filter(|word| !word.starts_with("acme") && !word.contains("/gds="));
-            named.flat_map(|word| Three.uuids(word).unwrap()).collect()
+            let denoted = named.map(|word| Three.denoted(word).unwrap());
+            denoted.flat_map(uuids).collect()
         }
     }
 }

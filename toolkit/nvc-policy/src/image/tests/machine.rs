@@ -15,12 +15,14 @@ const DEVICES: [(&str, &str); 4] = [
 ];
 
 impl Machine for Three {
-    fn uuids(&self, name: &str) -> libnvc::Result<Vec<String>> {
+    fn denoted(&self, name: &str) -> libnvc::Result<Denoted> {
         let device = name.split_once('=').map_or(name, |(_, device)| device);
         let device = match device {
             // A kind with devices of its own numbers.
             "0" if name.contains("/slot=") => "2",
-            "all" if name.contains("/slot=") => return Ok(vec!["GPU-b".into(), "GPU-c".into()]),
+            "all" if name.contains("/slot=") => {
+                return Ok(Denoted::Gpus(vec!["GPU-b".into(), "GPU-c".into()]));
+            }
             "gpu1" => "1",
             "mig2:0" => "2:0",
             other => other,
@@ -32,10 +34,13 @@ impl Machine for Three {
                 let known = DEVICES
                     .iter()
                     .find(|(index, uuid)| *index == device || uuid.eq_ignore_ascii_case(device));
-                return Ok(known.iter().map(|(_, uuid)| uuid.to_string()).collect());
+                let uuids = known.map(|(_, uuid)| uuid.to_string());
+                return Ok(Denoted::gpus(uuids.into_iter().collect()));
             }
         };
-        Ok(uuids.iter().map(ToString::to_string).collect())
+        Ok(Denoted::Gpus(
+            uuids.iter().map(ToString::to_string).collect(),
+        ))
     }
 
     fn names(&self, kind: &str) -> Vec<String> {

@@ -119,12 +119,12 @@ fn names_of_all_gpus_do_not_multiply() {
     struct Many;
 
     impl Machine for Many {
-        fn uuids(&self, name: &str) -> libnvc::Result<Vec<String>> {
+        fn denoted(&self, name: &str) -> libnvc::Result<Denoted> {
             let device = name.split_once('=').map_or(name, |(_, device)| device);
-            Ok(match device {
+            Ok(Denoted::Gpus(match device {
                 "all" => (0..41).map(|n| n.to_string()).collect(),
                 one => vec![one.to_owned()],
-            })
+            }))
         }
 
         fn names(&self, kind: &str) -> Vec<String> {
@@ -145,7 +145,7 @@ fn the_machine_is_asked_only_where_text_does_not_decide() {
     struct Broken;
 
     impl Machine for Broken {
-        fn uuids(&self, _: &str) -> libnvc::Result<Vec<String>> {
+        fn denoted(&self, _: &str) -> libnvc::Result<Denoted> {
             Err(libnvc::Error::new(
                 libnvc::ErrorKind::DriverFailed,
                 "the driver is broken",
