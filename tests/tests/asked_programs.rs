@@ -38,8 +38,10 @@ fn started(scratch: &Scratch, before: &str, answer: &str) -> (std::process::Chil
         scratch.join("config.toml").display(),
         program.display(),
     );
-    let mut command = Command::new("sh");
-    let command = command.args(["-c", &line]).stdin(Stdio::null());
+    // A shell cannot catch signals that it found ignored, as in a script's background job.
+    let mut command = Command::new("env");
+    let command = command.args(["--default-signal=HUP,INT,QUIT,TERM", "sh", "-c", &line]);
+    let command = command.stdin(Stdio::null());
     let child = command.stdout(Stdio::null()).stderr(Stdio::null());
     let child = child.spawn().unwrap();
     let numbers = wait_for(|| {

@@ -15,8 +15,8 @@ use nvc_testkit::helper::Helper;
 use nvc_testkit::machine::{self, Scratch};
 use nvc_tests::{State, command_line, debian_root, host_ldconfig, start};
 
-/// Address space limit of every process; a default container needs 12 MiB.
-const MEMORY: &str = "--as=20971520";
+/// Limit of private writable memory of every process; the program's own size, which depends on the build, does not count.
+const MEMORY: &str = "--data=12582912";
 /// Many times longer than any of these takes, and shorter than a lease, which is held for 45 seconds.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
