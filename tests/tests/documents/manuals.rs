@@ -21,6 +21,7 @@ pub(crate) fn tests() -> Vec<Test> {
         the_page_of_the_plugin_is_complete,
         the_page_of_nvidia_docker_is_complete,
         the_page_of_the_runtime_is_complete,
+        pages_have_the_names_of_their_files,
     ]
 }
 
@@ -138,4 +139,20 @@ fn the_page_of_the_runtime_is_complete() {
         }
     }
     assert_all(&page, ["--help", "--version", "--log"]);
+}
+
+fn pages_have_the_names_of_their_files() {
+    let mut count = 0;
+    for entry in fs::read_dir(repository().join("pkg/man")).unwrap() {
+        let file = entry.unwrap().file_name().into_string().unwrap();
+        // Parts of generated pages.
+        if file.ends_with(".sections") {
+            continue;
+        }
+        let (name, section) = file.rsplit_once('.').unwrap();
+        let title = format!(".TH {} {section} ", name.to_uppercase());
+        assert!(page(&file).starts_with(&title), "{file} lacks {title}");
+        count += 1;
+    }
+    assert!(count > 5);
 }
