@@ -5,8 +5,9 @@
 #
 # BUILD is the directory of the built files, default target/release. PREFIX is the prefix of the build.
 #
-# As root and without DESTDIR it also does what the packages do: it makes nvidia-docker-plugin's user and enables the
-# units, and --uninstall first undoes what `nvidia-ctk runtime configure` registered. Otherwise it prints the commands.
+# As root and without DESTDIR it also does what the packages do: it makes nvidia-docker-plugin's user and the links in
+# /dev/char, and enables the units; --uninstall first undoes what `nvidia-ctk runtime configure` registered. Otherwise it
+# prints the commands.
 set -eu
 umask 022
 cd "$(dirname "$(readlink -f "$0")")/../.."
@@ -171,6 +172,8 @@ elif [ "$is_host" ]; then
   fi
   install -d -m 755 -o nvidia-docker -g nvidia-docker $state ||
     echo "install: nvidia-docker-plugin has no user; make it: $useradd" >&2
+  # The udev rule acts when the driver is registered.
+  if runs_systemd; then "$BINDIR/nvidia-ctk" --quiet system create-dev-char-symlinks || true; fi
   if ! runs_systemd; then
     echo "install: systemd does not run here; where it does: systemctl daemon-reload; systemctl enable --now $units"
   elif [ ! "$had_units" ]; then
@@ -189,5 +192,6 @@ install: then, as root on the machine itself:
   install -d -m 755 -o nvidia-docker -g nvidia-docker $state
   systemctl daemon-reload
   systemctl enable --now $units
+  $BINDIR/nvidia-ctk system create-dev-char-symlinks
 END
 fi

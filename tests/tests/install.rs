@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         .chain(nvc_testkit::tests![&[Need::Root];
             the_user_and_the_units_are_set_up,
             registrations_are_undone_first,
+            links_to_devices_are_made_once,
         ])
         .collect(),
     )
@@ -257,6 +258,19 @@ fn registrations_are_undone_first() {
         !calls.iter().any(|call| call.starts_with("ctk")),
         "{calls:#?}"
     );
+}
+
+/// The udev rule acts when the driver is registered, which has happened long before an installation.
+fn links_to_devices_are_made_once() {
+    let machine = Machine::new();
+    let log = machine.scratch.join("log");
+    let text = format!("#!/bin/sh\necho \"ctk $*\" >> {}; exit 1\n", log.display());
+    machine.put("build/nvidia-ctk", &text);
+    for (before, expected) in [("true", 1), ("rm -r /run/systemd", 0)] {
+        let calls = machine.calls("", before);
+        let made = |call: &&String| *call == "ctk --quiet system create-dev-char-symlinks";
+        assert_eq!(calls.iter().filter(made).count(), expected, "{calls:#?}");
+    }
 }
 
 fn soname(library: &Path) -> String {

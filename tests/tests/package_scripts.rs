@@ -1,5 +1,5 @@
 //! Tests that the scripts of the packages follow no link of the user nvidia-docker, who owns a directory of theirs, and
-//! when they undo registrations.
+//! when they undo registrations and make the links to devices.
 //!
 //! Runs the scripts themselves, as root in a mount namespace with its own /var/lib and stand-ins of systemd's and
 //! docker's commands.
@@ -35,6 +35,11 @@ fn main() -> ExitCode {
         "registrations_are_undone_at_removal",
         &[Root],
         registrations_are_undone_at_removal,
+    ));
+    tests.push(harness::test(
+        "links_to_devices_are_made_at_installation",
+        &[Root],
+        links_to_devices_are_made_at_installation,
     ));
     harness::main(tests)
 }
@@ -234,6 +239,30 @@ fn registrations_are_undone_at_removal() {
                 );
                 assert_eq!(outcome.stdout.contains("ctk "), is_called, "{outcome:#?}");
             }
+        }
+    }
+}
+
+/// The udev rule acts when the driver is registered, which has happened long before. A machine without systemd needs no
+/// links, and without a GPU there are none.
+fn links_to_devices_are_made_at_installation() {
+    let base = "nvidia-container-toolkit-base";
+    for script in [
+        deb_of(base, "postinst", "configure"),
+        rpm_of(base, "posttrans", 1),
+    ] {
+        for (before, expected) in [("mkdir -p /run/systemd/system", 1), ("true", 0)] {
+            let scratch = Scratch::new().unwrap();
+            let programs = scratch.path().join("programs");
+            let ctk = programs.join("nvidia-ctk");
+            files::file(&ctk, "#!/bin/sh\necho \"ctk $*\"; exit 1\n", 0o755).unwrap();
+            let helper = programs.join("dpkg-maintscript-helper");
+            files::file(&helper, "#!/bin/sh\n", 0o755).unwrap();
+            let script = script.replace("/usr/bin/nvidia-ctk", ctk.to_str().unwrap());
+            let outcome = run(scratch.path(), &format!("{before}\n{script}"));
+            let made = |line: &&str| *line == "ctk --quiet system create-dev-char-symlinks";
+            let count = outcome.stdout.lines().filter(made).count();
+            assert_eq!(count, expected, "{before}\n{outcome:#?}");
         }
     }
 }

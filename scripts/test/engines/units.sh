@@ -90,6 +90,10 @@ title "the driver's module is loaded"
 stamp() { stat -c %y $spec; }
 renewed() { [ "$(stamp)" != "$old" ]; }
 old=$(stamp)
+# The refresh makes links too.
+mkdir -p /run/systemd/system/nvidia-cdi-refresh.service.d
+printf '[Service]\nExecStartPost=\n' > /run/systemd/system/nvidia-cdi-refresh.service.d/no-links.conf
+systemctl daemon-reload
 find /dev/char -lname '*nvidia*' -delete
 if systemctl is-active -q systemd-udevd.service; then
   check "an event" udevadm trigger --action=add --settle /sys/devices/virtual/mem/full
@@ -99,6 +103,12 @@ else
   systemctl status --no-pager systemd-udevd.service
   check "udevd runs" false
 fi
+rm -r /run/systemd/system/nvidia-cdi-refresh.service.d
+systemctl daemon-reload
+find /dev/char -lname '*nvidia*' -delete
+until_true 20 refreshed
+check "the refresh" systemctl restart nvidia-cdi-refresh.service
+check "makes them too" test /dev/char/195:0 -ef /dev/nvidia0
 
 # Its minute must not come between a change and the check of it.
 systemctl stop nvidia-cdi-verify.timer

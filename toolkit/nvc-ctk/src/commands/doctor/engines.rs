@@ -83,7 +83,7 @@ pub(super) fn runc() -> Vec<Finding> {
     // Not --create-all, which needs GPUs on PCI: the nodes exist.
     let repair = command("nvidia-ctk system create-dev-char-symlinks");
     vec![Finding::wrong(what, symptom, repair).note(
-        "the packages' udev rule does this at each boot; start containers again that have lost their GPU",
+        "the packages do this at installation and at each boot; start containers again that have lost their GPU",
     )]
 }
 
