@@ -1,5 +1,7 @@
 //! Decides how a new container gets GPUs: asks docker and the driver, and returns docker's additional arguments.
 
+use std::io::IsTerminal as _;
+
 use libnvc::host::DriverVersions;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_cdi::Registry;
@@ -75,6 +77,7 @@ impl Invocation<'_> {
             None => automatic(&engine, &image, &nv_gpu, is_local),
         };
         if let Some(reason) = needs_nothing(&image, &nv_gpu, &choice, forced.is_some()) {
+            self.note_no_gpu(name, choice.backend);
             return unchanged(reason.into());
         }
         let arguments = match choice.backend {
@@ -82,6 +85,21 @@ impl Invocation<'_> {
             backend => self.modern(backend, &image, &nv_gpu, is_local, &mut ahead)?,
         };
         Ok(Translation::With(arguments, choice))
+    }
+
+    /// Tells a person that the container gets no GPU. Nothing else gets this line: upstream writes none.
+    fn note_no_gpu(&self, image: &str, backend: Backend) {
+        // A dry run gives the reason.
+        if self.is_dry || !std::io::stderr().is_terminal() {
+            return;
+        }
+        let way = match backend {
+            Backend::Volume => "NV_BACKEND=volume",
+            _ => "NV_GPU=all",
+        };
+        log_text(&format!(
+            "Note: no GPU for {image}, which requests none; {way} adds them"
+        ));
     }
 
     /// Asks what an image's labels will make necessary, unless another machine's driver counts or this one's must be

@@ -2,11 +2,16 @@
 
 use nvc_testkit::harness::Need::{Command, Root};
 use nvc_testkit::harness::Test;
+use nvc_testkit::machine::Scratch;
+use nvc_testkit::{cli, files};
 
 use crate::world::run;
 
 pub(crate) fn tests() -> Vec<Test> {
-    nvc_testkit::tests![&[Root, Command("dockerd"), Command("docker")];
+    let mut tests = nvc_testkit::tests![&[Command("script")];
+        at_a_terminal_a_line_says_that_there_is_no_gpu];
+    tests.extend(
+        nvc_testkit::tests![&[Root, Command("dockerd"), Command("docker")];
         containers_get_the_gpus_that_they_ask_for,
         the_volume_is_read_only_and_goes_with_the_last_container,
         a_remote_plugin_is_asked,
@@ -14,7 +19,9 @@ pub(crate) fn tests() -> Vec<Test> {
         questions_that_were_not_needed_end,
         the_unified_memory_driver_is_loaded_if_necessary,
         a_node_that_is_another_device_is_not_named,
-        a_dry_run_explains_itself]
+        a_dry_run_explains_itself],
+    );
+    tests
 }
 
 /// The GPUs that `nvidia-smi -L` lists.
@@ -247,4 +254,47 @@ fn a_dry_run_explains_itself() {
         same attached 'docker run -p80:80 --gpus=all modern x' "$(nvidia-docker run -p80:80 modern x 2> /dev/null)"
         same "the user's own" 'docker run --gpus 1 modern' "$(nvidia-docker run --gpus 1 modern 2> /dev/null)"
     "#);
+}
+
+/// Upstream writes nothing, and what is written to a pipe may be compared with it, or read by a program.
+fn at_a_terminal_a_line_says_that_there_is_no_gpu() {
+    const DOCKER: &str = r#"#!/bin/sh
+case $1 in
+version) echo "{\"Server\":{\"ApiVersion\":\"$API\"}}" ;;
+info) echo '{}' ;;
+inspect) echo '[{"Config":{"Env":["A=b"]}}]' ;;
+*) echo "runs $*" ;;
+esac
+"#;
+    let scratch = Scratch::new().unwrap();
+    let docker = scratch.join("docker");
+    files::file(&docker, DOCKER, 0o755).unwrap();
+    let wrapper = cli::beside("nvidia-docker").unwrap();
+    let said = |api: &str, line: &str| {
+        let output = std::process::Command::new("script")
+            .args(["-qec", line, "/dev/null"])
+            .env("W", &wrapper)
+            .env("NV_DOCKER", &docker)
+            .env("API", api)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let note = |way: &str| format!(" Note: no GPU for plain, which requests none; {way} adds them");
+    for (api, way) in [("1.50", "NV_GPU=all"), ("1.39", "NV_BACKEND=volume")] {
+        let text = said(api, "$W run plain ls");
+        assert!(text.contains(&note(way)), "{text}");
+        assert!(text.contains("runs run plain ls"), "{text}");
+    }
+    for line in [
+        "$W run plain ls 2>&1 | cat",
+        "NV_GPU=all $W run plain ls",
+        "NV_DRY_RUN=1 $W run plain ls",
+        "$W run --gpus=all plain ls",
+        "$W ps",
+    ] {
+        let text = said("1.50", line);
+        assert!(!text.contains("Note:"), "{line}: {text}");
+    }
 }
