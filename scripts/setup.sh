@@ -37,6 +37,7 @@ containerd containerd the runtime under engines
 podman podman the hook and the runtime under engines
 docker-compose docker-compose docs/recipes.md
 bwrap bubblewrap docs/recipes.md
+lxc-execute lxc docs/recipes.md
 tar tar images for engines
 busybox busybox-static the folder of make test-gpu
 strip binutils the folder of make test-gpu

@@ -75,6 +75,20 @@ const RECIPES: &[Recipe] = &[
         lists: 1,
     },
     Recipe {
+        section: "LXC",
+        needs: &[Root, Command("lxc-execute")],
+        // As a kernel with the driver's modules, whose every procfs has its files.
+        before: r#"
+mkdir -p /var/lib/lxc
+shim lxc-execute <<'END'
+#!/bin/sh
+exec /usr/bin/lxc-execute --define='lxc.mount.entry=/srv/sim/proc/driver proc/driver none bind' "$@"
+END
+"#,
+        after: "",
+        lists: 2,
+    },
+    Recipe {
         section: "bubblewrap, with the host's files",
         needs: &[Root, Command("bwrap")],
         before: "",
