@@ -20,6 +20,9 @@ use crate::error::errno_of;
 use crate::read_file;
 
 mod kernel_files;
+mod walk;
+
+pub(crate) use walk::Walk;
 
 /// Limit of retries of a lookup that a concurrent rename made uncertain. One is rare, but a process that renames
 /// continuously can make every lookup of a path with many `..` fail.

@@ -10,4 +10,4 @@ pub(super) mod source;
 pub(super) mod target;
 pub(super) mod tmpfs;
 pub(super) mod visible;
-pub(super) mod walk;
+mod walk;

@@ -3,20 +3,19 @@
 //! MPS's directory lies in /tmp and may be mounted writable. Any user, or a container with a volume of /tmp, can put a
 //! symlink there; following it would expose an arbitrary host directory to containers, so it is refused.
 
-use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Component, Path};
+use std::path::Path;
 
 use log::{debug, info, warn};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat, readlinkat};
-use nix::sys::stat::{Mode, SFlag};
+use nix::sys::stat::SFlag;
 
 use crate::capability::Capability;
+use crate::directory::open_child;
 use crate::error::errno_text;
 use crate::host::realpath::RealPaths;
 use crate::host::{DriverFile, DriverRoot, FileClass};
-use crate::inroot;
+use crate::inroot::{self, Walk};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
@@ -97,38 +96,20 @@ fn usable(
 /// directory where other users than the caller and root can create links.
 fn unforged(root: &DriverRoot, path: &HostPath) -> Result<(HostPath, SFlag), Errno> {
     let top = root.resolve_directory(&HostPath::new("/"))?;
-    let mut above = vec![Place::new(top, HostPath::new("/"), false)?];
-    let mut pending = names(path.as_path());
-    let mut links = 0;
-    while let Some(name) = pending.pop() {
-        let current = above.last().ok_or(Errno::ENOENT)?;
-        if name == ".." {
-            above.truncate((above.len() - 1).max(1));
-            continue;
-        }
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let fd = openat(&current.fd, name.as_os_str(), flags, Mode::empty())?;
+    let mut walk = Walk::begin(Place::new(top, HostPath::new("/"), false)?, path.as_path());
+    while let Some(name) = walk.next_name() {
+        let current = walk.directory();
+        let fd = open_child(current.fd.as_fd(), &name)?;
         let found = Place::new(fd, current.real.join(&name), current.is_open)?;
-        if found.kind != SFlag::S_IFLNK {
-            above.push(found);
-            continue;
+        match found.kind {
+            SFlag::S_IFLNK if current.is_open => return Err(Errno::ELOOP),
+            SFlag::S_IFLNK => walk.follow(found.fd.as_fd())?,
+            _ => walk.enter(found),
         }
-        links += 1;
-        if current.is_open || links > MAX_LINKS {
-            return Err(Errno::ELOOP);
-        }
-        let target = readlinkat(&found.fd, "")?;
-        if Path::new(&target).is_absolute() {
-            above.truncate(1);
-        }
-        pending.extend(names(Path::new(&target)));
     }
-    let last = above.pop().ok_or(Errno::ENOENT)?;
+    let last = walk.end();
     Ok((last.real, last.kind))
 }
-
-/// The kernel's limit of links in one path.
-const MAX_LINKS: usize = 40;
 
 /// A component of a path.
 struct Place {
@@ -150,16 +131,6 @@ impl Place {
             is_open: above_is_open || !is_ours || stat.st_mode & 0o002 != 0,
         })
     }
-}
-
-/// Returns the names in a path, the last one first.
-fn names(path: &Path) -> Vec<OsString> {
-    let name = |component| match component {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        _ => None,
-    };
-    path.components().rev().filter_map(name).collect()
 }
 
 #[cfg(test)]

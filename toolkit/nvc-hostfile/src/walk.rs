@@ -1,4 +1,5 @@
-//! Opens the directory of a file, one component after the other.
+//! Opens the directory of a file of the host, one component after the other. Unlike libnvc's walk, this one has no root
+//! to stay in: it can begin at the current directory, and `..` leads out of it.
 //!
 //! A path that is looked up twice can name two files. So the directory is opened once, links are read and followed
 //! here, and every directory on the way is judged by its descriptor.

@@ -7,19 +7,18 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
-use nix::sys::stat::{Mode, SFlag, mkdirat};
+use nix::sys::stat::{FileStat, Mode, SFlag, mkdirat};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
-pub(in crate::apply) use crate::apply::mount::walk::Target;
-use crate::apply::mount::walk::{Walk, is_on_procfs};
 use crate::apply::opened::OpenDirectory;
 use crate::apply::reach::Reach;
 use crate::apply::replace::{NewFile, PendingLink, replace};
@@ -44,6 +43,17 @@ pub(in crate::apply) struct Tree<'a> {
     directories: HashMap<PathBuf, Rc<OpenDirectory>>,
     /// The directory of a volume in which the last creation was denied.
     refused: RefCell<Option<Rc<OpenDirectory>>>,
+}
+
+/// A mount point.
+pub(in crate::apply) struct Target {
+    pub(in crate::apply) fd: OwnedFd,
+    /// Its parent directory, on the same mount unless the target is itself a mount.
+    pub(in crate::apply) directory: Rc<OpenDirectory>,
+    /// Its name in that directory.
+    pub(in crate::apply) name: OsString,
+    /// Its stat; None if it was just created.
+    pub(in crate::apply) found: Option<FileStat>,
 }
 
 /// The type of a missing mount point.
@@ -457,7 +467,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Creates the last component; `EEXIST` if the name is taken.
-    fn make(
+    pub(super) fn make(
         &self,
         dir: &Rc<OpenDirectory>,
         name: &OsStr,
@@ -496,55 +506,6 @@ impl<'a> Tree<'a> {
         open_child(dir.as_fd(), name)
     }
 
-    /// Walks a path from the root; creates missing components.
-    fn walk(&self, path: &Path, leaf: Leaf, journal: &mut Journal<'_>) -> Result<Target, Errno> {
-        let top = self.root.resolve_directory(Path::new("/"))?;
-        let mut walk = Walk::begin(top, path);
-        while let Some(name) = walk.pending.pop() {
-            let Some(directory) = walk.stack.last().map(Rc::clone) else {
-                return Err(Errno::ENOENT);
-            };
-            if name == ".." {
-                walk.leave();
-                continue;
-            }
-            let (fd, found) = match open_child(directory.as_fd(), &name) {
-                Ok(fd) => {
-                    let stat = inroot::stat(fd.as_fd())?;
-                    (fd, Some(stat))
-                }
-                Err(Errno::ENOENT) => {
-                    let is_last = walk.pending.is_empty();
-                    let wanted = if is_last { leaf } else { Leaf::Parent };
-                    match self.make(&directory, &name, wanted, journal) {
-                        Ok(fd) => (fd, None),
-                        // Another process has just created it: look again, but not forever.
-                        Err(Errno::EEXIST) => {
-                            walk.again(name)?;
-                            continue;
-                        }
-                        Err(errno) => return Err(errno),
-                    }
-                }
-                Err(errno) => return Err(errno),
-            };
-            match found.as_ref().map(kind) {
-                Some(SFlag::S_IFLNK) => walk.follow(&fd)?,
-                _ if walk.pending.is_empty() => {
-                    return Ok(Target {
-                        fd,
-                        directory,
-                        name,
-                        found,
-                    });
-                }
-                None | Some(SFlag::S_IFDIR) => walk.stack.push(Rc::new(fd.into())),
-                Some(_) => return Err(Errno::ENOTDIR),
-            }
-        }
-        walk.end()
-    }
-
     fn path_error(&self, path: &ContainerPath, errno: Errno) -> Error {
         // Two slashes, as upstream joins them.
         Error::file(
@@ -553,6 +514,10 @@ impl<'a> Tree<'a> {
             errno,
         )
     }
+}
+
+pub(super) fn is_on_procfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(fstatfs(fd)?.filesystem_type() == PROC_SUPER_MAGIC)
 }
 
 /// Describes a mount point that has been renamed or removed since it was found.

@@ -8,8 +8,7 @@ use std::os::fd::AsFd;
 use nix::sys::stat::SFlag;
 
 use crate::apply::journal::{Journal, Mark};
-use crate::apply::mount::target::{Target, Tree, replaced};
-use crate::apply::mount::walk::is_on_procfs;
+use crate::apply::mount::target::{Target, Tree, is_on_procfs, replaced};
 use crate::directory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, Identity, kind};

@@ -1,4 +1,5 @@
-//! Finds out whether a path of a container leads to a volume, before the container exists.
+//! Finds out whether a path of a container leads to a volume, before the container exists: unlike libnvc's walk, this
+//! one goes through mounts that are not made yet, and on through directories that are missing.
 //!
 //! The low-level runtime resolves the destination of each mount in the image's root, with the image's links and the
 //! mounts made so far, and creates what is missing. So the links are followed here too, by descriptor. If the answer
