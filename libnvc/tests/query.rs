@@ -3,30 +3,34 @@
 //! The query program is this test itself, so it has its own `main`. Changing the root needs privileges: without them,
 //! tests that do so are shown as ignored, with the kind `needs root`.
 
+#[path = "query/breakdowns.rs"]
+mod breakdowns;
 #[path = "query/driver_root.rs"]
 mod driver_root;
 #[path = "query/jetson.rs"]
 mod jetson;
 #[path = "query/process.rs"]
 mod process;
+#[path = "query/serving.rs"]
+mod serving;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libnvc::host::Identity;
-use libnvc::host::query::{QueryProgram, QueryRequest, serve_if_asked};
-use libnvc::testing::Query;
+use libnvc::host::query::{QueryRequest, serve_if_asked};
 use libnvc::{ErrorKind, HostPath};
 use libtest_mimic::{Arguments, Failed, Trial};
 
+use breakdowns::*;
 use driver_root::{
-    HANG_AT_GPU_1, HANG_IN_INIT, PROFILE, RPC_FAILED, Root, ensure, ensure_error, finish, indices,
-    report, request, start, without,
+    PROFILE, Root, ensure, ensure_error, finish, indices, report, request, start, without,
 };
 use process::*;
+use serving::*;
 
 const UID: u32 = 65534;
 const GID: u32 = 65533;
@@ -250,117 +254,6 @@ fn nvml_is_where_libraries_are() -> Outcome {
     Ok(())
 }
 
-fn crash_in_init() -> Outcome {
-    let hint = "while it was being initialised: it was killed by SIGABRT";
-    ensure_error(
-        Root::new(&["crash-at=nvmlInit_v2"]).ask(),
-        ErrorKind::DriverUnavailable,
-        RPC_FAILED,
-        hint,
-    )
-}
-
-fn crash_later() -> Outcome {
-    let root = Root::new(&["crash-at=nvmlDeviceGetBrand:1"]);
-    let mut query = start(&root.request());
-    ensure(query.versions()?.driver == "535.261.03", "driver version")?;
-    let hint = "while it was asked about GPU 1: it was killed by SIGABRT";
-    for _ in 0..2 {
-        ensure_error(query.devices(), ErrorKind::DriverFailed, RPC_FAILED, hint)?;
-    }
-    Ok(())
-}
-
-fn exit_later() -> Outcome {
-    let hint = "while it was asked about GPU 0: it ended with status 3";
-    ensure_error(
-        Root::new(&["exit-at=nvmlDeviceGetBrand:3"]).ask(),
-        ErrorKind::DriverFailed,
-        RPC_FAILED,
-        hint,
-    )
-}
-
-/// Queries with a short deadline and checks that it is kept and that the process is gone.
-fn ask_in_vain(macros: &[&str], kind: ErrorKind, hint: &str) -> Outcome {
-    let root = Root::new(macros);
-    let reached = || root.path().join("pid").exists();
-    // A slow machine may take longer to get there.
-    for seconds in [0.7, 20.0] {
-        let request = QueryRequest {
-            deadline: Duration::from_secs_f32(seconds),
-            ..root.request()
-        };
-        let start = Instant::now();
-        let result = finish(&request);
-        let elapsed = start.elapsed().as_secs_f32();
-        if !reached() {
-            continue;
-        }
-        let hint = hint.replace("SECONDS", &seconds.to_string());
-        ensure_error(result, kind, "driver rpc error: timed out", &hint)?;
-        ensure(
-            (seconds..seconds + 30.0).contains(&elapsed),
-            format!("took {elapsed} s"),
-        )?;
-        break;
-    }
-    ensure(
-        !Path::new(&format!("/proc/{}", root.pid())).exists(),
-        "not reaped",
-    )
-}
-
-fn hang_in_init() -> Outcome {
-    let hint = "within SECONDS s while it was being initialised; if it is only slow, raise NVC_DRIVER_TIMEOUT";
-    ask_in_vain(&[HANG_IN_INIT], ErrorKind::DriverUnavailable, hint)
-}
-
-fn hang_later() -> Outcome {
-    ask_in_vain(
-        &[HANG_AT_GPU_1],
-        ErrorKind::TimedOut,
-        "while it was asked about GPU 1",
-    )
-}
-
-/// A flood of data into the socket ends with the deadline, or when it is recognised as invalid.
-fn floods_end() -> Outcome {
-    for (flood, text, hint) in [
-        (1, "driver rpc error: timed out", "asked about GPU 1"),
-        (2, "driver rpc error: timed out", "asked about GPU 0"),
-        (3, RPC_FAILED, "returned invalid data"),
-    ] {
-        let root = Root::with(PROFILE.as_bytes(), &[format!("-DFLOOD={flood}")]);
-        let kind = match flood {
-            3 => ErrorKind::DriverFailed,
-            _ => ErrorKind::TimedOut,
-        };
-        let ask = |deadline| {
-            let request = QueryRequest {
-                deadline: Duration::from_millis(deadline),
-                ..root.request()
-            };
-            ensure_error(start(&request).devices(), kind, text, hint)
-        };
-        // A slow machine may take longer to get there.
-        ask(500).or_else(|_| ask(20_000))?;
-    }
-    Ok(())
-}
-
-/// Truncating a library file that is in use removes its pages: SIGBUS at the next instruction.
-fn a_library_that_shrinks() -> Outcome {
-    let root = Root::new(&[HANG_AT_GPU_1]);
-    let mut query = start(&root.request());
-    let pid = nix::unistd::Pid::from_raw(root.pid());
-    fs::write(root.path().join("usr/lib/libnvidia-ml.so.1"), "")?;
-    // Wakes it up: the process has a handler for this signal, and returns from it to the same place.
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGIO)?;
-    let hint = "while it was asked about GPU 1: it was killed by SIGBUS";
-    ensure_error(query.devices(), ErrorKind::DriverFailed, RPC_FAILED, hint)
-}
-
 fn init_fails() -> Outcome {
     let unavailable = ErrorKind::DriverUnavailable;
     let text = "nvml error: driver/library version mismatch";
@@ -570,61 +463,4 @@ fn wsl_needs_no_minors() -> Outcome {
         gpu.minor == 0 && gpu.node.is_none() && !gpu.mig_capable && gpu.mig_devices.is_empty()
     });
     ensure(bare, format!("{:?}", devices.gpus))
-}
-
-fn programs_that_do_not_serve() -> Outcome {
-    let unavailable = ErrorKind::DriverUnavailable;
-    let request = request(Path::new("/"), UID, GID);
-    let ask = |program: &str| Query::start(&QueryProgram::Path(Ok(program.into())), &request);
-    let text = "process creation failed: no such file or directory";
-    ensure_error(ask("/nonexistent"), unavailable, text, "/nonexistent")?;
-    ensure_error(
-        ask("/bin/true")?.finish(),
-        unavailable,
-        RPC_FAILED,
-        "it ended with status 0",
-    )
-}
-
-/// Does what a program does whose author does not know that it is executed again.
-fn forget_to_serve(way: &str) {
-    let is_again = std::env::args().nth(1).is_some_and(|word| word != ASK);
-    if is_again && way == "ends" {
-        return;
-    }
-    let (uid, gid) = (
-        nix::unistd::geteuid().as_raw(),
-        nix::unistd::getegid().as_raw(),
-    );
-    let asked = Query::start(
-        &QueryProgram::ThisExecutable,
-        &request(Path::new("/"), uid, gid),
-    );
-    let error = asked.and_then(Query::finish).expect_err("an answer");
-    println!(
-        "{}; {}",
-        error.message(),
-        error.advice().unwrap_or_default()
-    );
-    if is_again && way == "goes on" {
-        std::thread::sleep(Duration::from_secs(600));
-    }
-}
-
-fn a_forgotten_call_is_named() -> Outcome {
-    for way in ["asks", "ends", "goes on"] {
-        let start = Instant::now();
-        let output = Command::new(std::env::current_exe()?)
-            .arg(ASK)
-            .env(FORGETFUL, way)
-            .output()?;
-        let text = String::from_utf8(output.stdout)?;
-        ensure(
-            text.contains("::serve_if_asked()"),
-            format!("{way}: {text}"),
-        )?;
-        let is_fast = start.elapsed() < Duration::from_secs(10);
-        ensure(is_fast, format!("{way}: it waited for the deadline"))?;
-    }
-    Ok(())
 }

@@ -1,9 +1,11 @@
 //! Provides common parts of the end-to-end tests: a default container, a default `configure`, and comparisons.
 
 pub mod arena;
+pub mod bundle;
 pub mod capi;
 pub mod hook_matrix;
 pub mod plan;
+pub mod world;
 
 use std::ffi::OsString;
 use std::path::Path;

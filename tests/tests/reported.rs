@@ -2,11 +2,6 @@
 //! message.
 #![allow(clippy::unwrap_used)]
 
-// The other test program uses the rest.
-#[allow(dead_code)]
-#[path = "engines/world.rs"]
-mod world;
-
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -16,8 +11,9 @@ use nix::sys::stat::Mode;
 use nvc_testkit::files;
 use nvc_testkit::harness::{self, Need};
 use nvc_testkit::tests;
-use serde_json::{Value, json};
-use world::{World, printed};
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::World;
+use serde_json::Value;
 
 const HOOK: &str = "nvidia-container-runtime-hook";
 const RUNTIME: &str = "nvidia-container-runtime";
@@ -73,18 +69,7 @@ impl Run {
 impl Case {
     /// Creates a bundle with these variables.
     fn new(mode: &str, more: &str, env: &[&str]) -> Self {
-        let world = World::new("runc", mode, more);
-        fs::create_dir(world.path("bundle")).unwrap();
-        world.rootfs("bundle/rootfs");
-        let bundle = world.path("bundle");
-        printed(Command::new("runc").arg("spec").current_dir(&bundle));
-        let file = bundle.join("config.json");
-        let mut spec: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-        spec["process"]["terminal"] = json!(false);
-        spec["process"]["args"] = json!(["sh", "-c", ":"]);
-        let list = spec["process"]["env"].as_array_mut().unwrap();
-        list.extend(env.iter().map(|entry| json!(entry)));
-        fs::write(&file, spec.to_string()).unwrap();
+        let Bundle { world, .. } = Bundle::new(World::new("runc", mode, more), env, ":");
         let journal = UnixDatagram::bind(world.path("socket")).unwrap();
         journal.set_nonblocking(true).unwrap();
         Self { world, journal }

@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod bounded;
+mod bundle;
 mod faults;
 mod folders;
 mod hostile;
 mod replaced;
 mod runtimes;
+mod volumes;
 
 use std::process::ExitCode;
 
@@ -85,10 +87,10 @@ const WITH_RUNTIMES: &[OfRuntime] = &[
         runtimes::a_failure_undoes_everything,
     ),
     ("a_read_only_root", runtimes::a_read_only_root),
-    ("volumes_stay", runtimes::volumes_stay),
+    ("volumes_stay", volumes::volumes_stay),
     (
         "volumes_stay_in_a_user_namespace",
-        runtimes::volumes_stay_in_a_user_namespace,
+        volumes::volumes_stay_in_a_user_namespace,
     ),
     ("links_replace_files", runtimes::links_replace_files),
     (
@@ -106,9 +108,9 @@ const WITH_RUNTIMES: &[OfRuntime] = &[
     ("device_rules_count", runtimes::device_rules_count),
     (
         "nodes_on_a_volume",
-        runtimes::nodes_on_a_volume_count_by_device_rules,
+        volumes::nodes_on_a_volume_count_by_device_rules,
     ),
-    ("a_shared_volume_stays", runtimes::a_shared_volume_stays),
+    ("a_shared_volume_stays", volumes::a_shared_volume_stays),
     ("a_shared_procfs", runtimes::a_shared_procfs),
     (
         "made_directories",

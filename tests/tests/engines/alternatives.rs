@@ -6,9 +6,10 @@ use std::path::Path;
 
 use nvc_testkit::driver::Builder;
 use nvc_testkit::profile::Profile;
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::{World, printed};
 
-use super::runtimes::{Body, Bundle};
-use super::world::{World, printed};
+use super::runtimes::Body;
 
 /// Name and body of each test; the argument is the low-level runtime.
 pub(crate) const TESTS: &[(&str, Body)] = &[("finds_programs_that_are_links", |runtime| {

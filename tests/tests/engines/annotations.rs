@@ -3,8 +3,9 @@
 
 use std::process::Command;
 
+use nvc_tests::world::{complaint, look, printed, sight};
+
 use super::podman::{Podman, User};
-use super::world::{complaint, look, printed, sight};
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, fn())] = &[

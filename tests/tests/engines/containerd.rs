@@ -3,8 +3,9 @@
 use std::fs;
 use std::process::Command;
 
+use nvc_tests::world::{World, archive, complaint, look, printed, sight};
+
 use super::daemon::Daemon;
-use super::world::{World, archive, complaint, look, printed, sight};
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, fn())] = &[

@@ -4,10 +4,11 @@
 use std::fs;
 
 use nvc_testkit::profile::Profile;
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::{World, complaint, printed};
 
 use super::machines::world;
-use super::runtimes::{Body, Bundle};
-use super::world::{World, complaint, printed};
+use super::runtimes::Body;
 
 /// Name and body of each test; the argument is the low-level runtime.
 pub(crate) const TESTS: &[(&str, Body)] = &[

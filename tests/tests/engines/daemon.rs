@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::world::World;
+use nvc_tests::world::World;
 
 /// A running daemon; stopped on drop.
 pub(crate) struct Daemon {

@@ -5,10 +5,10 @@ use std::process::Command;
 use std::thread;
 
 use nvc_testkit::tree::Tree;
+use nvc_tests::world::{World, archive, both, complaint, look, printed, sight};
 
 use super::daemon::Daemon;
 use super::handover;
-use super::world::{World, archive, both, complaint, look, printed, sight};
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, fn())] = &[

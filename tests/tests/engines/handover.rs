@@ -6,10 +6,11 @@ use std::fs;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nvc_testkit::driver::{Builder, Driver};
 use nvc_testkit::profile::Profile;
+use nvc_tests::bundle::{Bundle, hook_words};
+use nvc_tests::world::{World, both, complaint, look, printed, sight};
 use serde_json::{Value, json};
 
-use super::runtimes::{Body, Bundle, hook_words};
-use super::world::{World, both, complaint, look, printed, sight};
+use super::runtimes::Body;
 
 /// Name and body of each test; the argument is the low-level runtime.
 pub(crate) const TESTS: &[(&str, Body)] = &[

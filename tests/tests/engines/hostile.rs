@@ -6,10 +6,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::{World, printed};
 use serde_json::{Value, json};
-
-use super::runtimes::Bundle;
-use super::world::{World, printed};
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, fn())] = &[

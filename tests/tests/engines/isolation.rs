@@ -10,11 +10,12 @@ use std::process::Command;
 
 use nvc_testkit::driver::{Builder, Driver};
 use nvc_testkit::profile::Profile;
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::{World, printed};
 use serde_json::{Value, json};
 
 use super::jetsons;
-use super::runtimes::{Body, Bundle};
-use super::world::{World, printed};
+use super::runtimes::Body;
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, Body)] = &[

@@ -9,12 +9,18 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nvc_testkit::driver::Builder;
 use nvc_testkit::machine;
 use nvc_testkit::profile::{Fault, Profile};
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::{World, both, complaint, printed};
 
-use super::runtimes::{Body, Bundle};
-use super::world::{World, both, complaint, printed};
+use super::runtimes::Body;
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, Body)] = &[
+    ("gives_the_files_of_a_jetson", of_a_jetson),
+    (
+        "gives_links_and_directories_of_a_jetson",
+        links_and_directories_of_a_jetson,
+    ),
     ("gives_the_gpus_of_a_pair", gives_the_gpus_of_a_pair),
     ("gives_a_pair_by_a_specification", by_a_specification),
     ("refuses_what_a_pair_lacks", refuses_what_a_pair_lacks),
@@ -330,4 +336,65 @@ fn asks_cuda_without_nvml(runtime: &str) {
     let (seen, said, log) = run(world(runtime, old()), &[&request("0")], LOOK);
     assert_eq!(seen, LISTED.replace(" nvidia1", ""), "{said}");
     assert!(!log.contains("lists alone"), "{log}");
+}
+
+fn of_a_jetson(runtime: &str) {
+    let script = "for n in /dev/nvidia0 /dev/nvidia1 /dev/nvidiactl; do e=$( (exec 3<$n) 2>&1 ); echo \"$n: ${e##*: }\"; done; \
+                  ldconfig -p | grep -c libcuda.so.1; ls /usr/bin/nvidia-smi";
+    let bundle = |devices: &str| {
+        let devices = format!("NVIDIA_VISIBLE_DEVICES={devices}");
+        Bundle::new(World::jetson(runtime), &[&devices], script)
+    };
+    let all = bundle("all");
+    let (seen, said) = both(&mut all.run());
+    // NVML says which CUDA version the image's compatibility libraries are compared with.
+    let hooks = all.spec()["hooks"]["createContainer"].to_string();
+    let at = |name: &str| hooks.find(name);
+    let compat = at("\"enable-cuda-compat\",\"--host-cuda-version=1");
+    assert!(compat.is_some() && compat < at("update-ldcache"), "{hooks}");
+    // In the loader's cache is the library of each word size.
+    let nodes = "/dev/nvidia0: No such device or address\n/dev/nvidia1: No such file\n/dev/nvidiactl: No such device or address\n";
+    assert_eq!(seen, format!("{nodes}2\n"), "{said}");
+    let (seen, _) = both(&mut bundle("none").run());
+    assert!(seen.starts_with("/dev/nvidia0: No such file\n"), "{seen}");
+    // A GPU that the machine does not have.
+    let said = complaint(&mut bundle("1").run());
+    assert!(said.contains("no device 1"), "{said}");
+}
+
+/// `sym` lines give links, also chains of them, and the file at their end; `dir` lines give directories, read-only.
+fn links_and_directories_of_a_jetson(runtime: &str) {
+    const TREE: &str = "set -e; mkdir -p $1/usr/lib $1/lib; cp -a $0/dev $1/dev; cp -a $0$2 $1/usr/lib/; \
+                        cp -a $0/lib/firmware $1/lib/; mkdir $1$2/tegra; ln -s ../libcuda.so.1 $1$2/tegra/libcuda.so.1.1; \
+                        ln -s $2/tegra/libcuda.so.1.1 $1$2/libcuda.so";
+    let list = "dev, /dev/nvidia0\ndir, /lib/firmware/nvidia\nsym, /usr/lib/*-linux-gnu/libcuda.so\n\
+                dir, /usr/lib/no-such\nfrob, /etc\n";
+    let world = World::with_list(runtime, list);
+    let (driver, tree) = (world.driver.root().to_owned(), world.path("tree"));
+    let lib = format!("/usr/lib/{}", nvc_testkit::driver::TRIPLET);
+    let mut build = Command::new("sh");
+    build.args(["-c", TREE]).args([&driver, &tree]).arg(&lib);
+    printed(&mut build);
+    world.set_root(world.driver.root(), &tree);
+    let script = format!(
+        "(exec 3</dev/nvidia0) 2>&1 | grep -o 'No such device or address'; cd {lib}; \
+         for l in libcuda.so tegra/libcuda.so.1.1 libcuda.so.1; do [ -L $l ] && [ -s $l ] && echo $l; done; \
+         ls /lib/firmware/nvidia/*; (echo > /lib/firmware/nvidia/x) 2>/dev/null || echo read-only; \
+         ldconfig -p | grep -c -m1 libcuda.so.1"
+    );
+    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=all"], &script);
+    let seen = printed(&mut bundle.run());
+    let expected = [
+        "No such device or address",
+        "libcuda.so",
+        "tegra/libcuda.so.1.1",
+        "libcuda.so.1",
+        "gsp_ga10x.bin",
+        "gsp_tu10x.bin",
+        "read-only",
+        "1",
+    ];
+    assert_eq!(seen.lines().collect::<Vec<_>>(), expected);
+    let log = bundle.world.log();
+    assert!(log.contains("/usr/lib/no-such is missing"), "{log}");
 }

@@ -1,7 +1,9 @@
 //! Checks the simulated driver under a real runtime: a container sees it as it would see the kernel's modules.
 
-use super::runtimes::{Body, Bundle};
-use super::world::{World, printed};
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::{World, printed};
+
+use super::runtimes::Body;
 
 /// Name and body of each test; the argument is the low-level runtime.
 pub(crate) const TESTS: &[(&str, Body)] = &[("shows_the_simulated_procfs_read_only", |runtime| {

@@ -10,10 +10,11 @@ use nvc_testkit::driver::{Builder, Driver, compute_instance_minor, gpu_instance_
 use nvc_testkit::harness;
 use nvc_testkit::profile::hardware::Display;
 use nvc_testkit::profile::{MigMode, Profile, machines};
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::World;
 use serde_json::{Value, json};
 
-use super::runtimes::{Body, Bundle};
-use super::world::World;
+use super::runtimes::Body;
 
 /// Name and body of each test; the argument is the low-level runtime.
 pub(crate) const TESTS: &[(&str, Body)] = &[

@@ -24,7 +24,6 @@ mod replaced;
 mod runtimes;
 mod sources;
 mod volumes;
-mod world;
 
 use std::process::ExitCode;
 

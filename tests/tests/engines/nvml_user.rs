@@ -9,10 +9,11 @@ use std::process::Command;
 use nvc_testkit::driver::Driver;
 use nvc_testkit::files;
 use nvc_testkit::profile::Profile;
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::{World, printed};
 
 use super::handover::install;
-use super::runtimes::{Body, Bundle};
-use super::world::{World, printed};
+use super::runtimes::Body;
 
 /// Name and body of each test; the argument is the low-level runtime.
 pub(crate) const TESTS: &[(&str, Body)] = &[

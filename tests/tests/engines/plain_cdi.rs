@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{major, minor};
 use nvc_testkit::tree::Tree;
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::{World, both};
 use serde_json::{Value, json};
 
-use super::runtimes::{Body, Bundle};
+use super::runtimes::Body;
 use super::volumes::volume;
-use super::world::{World, both};
 
 pub(crate) const TESTS: &[(&str, Body)] = &[
     ("plain_cdi_gives_libraries", |runtime| {

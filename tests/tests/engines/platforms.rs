@@ -5,9 +5,10 @@ use std::process::Stdio;
 
 use nvc_testkit::driver::Builder;
 use nvc_testkit::profile::{Fault, Profile};
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::{World, both};
 
-use super::runtimes::{Body, Bundle};
-use super::world::{World, both};
+use super::runtimes::Body;
 
 /// Name and body of each test; the argument is the low-level runtime.
 pub(crate) const TESTS: &[(&str, Body)] = &[

@@ -3,9 +3,10 @@
 use std::fs;
 use std::process::Command;
 
+use nvc_tests::world::{World, archive, complaint, look, printed, sight};
+
 use super::handover;
 use super::isolation::{AS_USER, USER};
-use super::world::{World, archive, complaint, look, printed, sight};
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, fn())] = &[

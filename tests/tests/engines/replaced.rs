@@ -6,11 +6,12 @@ use std::fs;
 use nvc_testkit::driver::Driver;
 use nvc_testkit::profile::Profile;
 use nvc_testkit::profile::hardware::{Display, Hardware, Node};
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::{complaint, printed};
 use serde_json::Value;
 
 use super::machines::world;
-use super::runtimes::{Body, Bundle};
-use super::world::{complaint, printed};
+use super::runtimes::Body;
 
 /// Name and body of each test; the argument is the low-level runtime.
 pub(crate) const TESTS: &[(&str, Body)] = &[

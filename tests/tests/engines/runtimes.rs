@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nvc_tests::bundle::{Bundle, hook_words};
 use nvc_tests::hook_matrix::Machine;
+use nvc_tests::world::{World, both, complaint, look, printed, sight};
 use serde_json::{Value, json};
-
-use super::world::{World, both, complaint, look, printed, sight};
 
 /// Returns the script of [`look`] with one more line: the container's view of the driver's procfs.
 fn look_at_all() -> String {
@@ -30,11 +30,6 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     ("gives_one_gpu_by_jit_cdi", by_jit_cdi),
     ("gives_one_gpu_by_foreign_hooks", by_foreign_hooks),
     ("gives_one_gpu_by_a_specification", by_a_specification),
-    ("gives_the_files_of_a_jetson", of_a_jetson),
-    (
-        "gives_links_and_directories_of_a_jetson",
-        links_and_directories_of_a_jetson,
-    ),
     ("hook_serves_cdi_names", hook_serves_cdi_names),
     ("honours_what_images_demand", honours_demands),
     ("leaves_others_alone", leaves_others_alone),
@@ -47,87 +42,6 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
         by_an_operators_folder,
     ),
 ];
-
-/// A bundle whose process runs shell commands.
-pub(crate) struct Bundle {
-    pub world: World,
-    path: PathBuf,
-}
-
-impl Bundle {
-    pub(crate) fn new(world: World, env: &[&str], script: &str) -> Self {
-        let path = world.path("bundle");
-        fs::create_dir(&path).unwrap_or_else(|error| panic!("{error}"));
-        world.rootfs("bundle/rootfs");
-        printed(Command::new("runc").arg("spec").current_dir(&path));
-        let bundle = Self { world, path };
-        let mut spec = bundle.spec();
-        spec["process"]["terminal"] = json!(false);
-        spec["process"]["args"] = json!(["sh", "-c", script]);
-        spec["root"]["readonly"] = json!(false);
-        if let Some(list) = spec["process"]["env"].as_array_mut() {
-            list.extend(env.iter().map(|entry| json!(entry)));
-        }
-        bundle.write(&spec);
-        bundle
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(crate) fn spec(&self) -> Value {
-        let text = fs::read_to_string(self.path.join("config.json")).unwrap_or_default();
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// Allows the process to create nodes.
-    pub(crate) fn allow_mknod(&self) {
-        let mut spec = self.spec();
-        for set in ["bounding", "effective", "permitted"] {
-            if let Some(list) = spec["process"]["capabilities"][set].as_array_mut() {
-                list.push(json!("CAP_MKNOD"));
-            }
-        }
-        self.write(&spec);
-    }
-
-    /// Adds a mount that requests a device.
-    pub(crate) fn request_by_mount(&self, name: &str) {
-        let mut spec = self.spec();
-        let mount = json!({
-            "destination": format!("/var/run/nvidia-container-devices/{name}"), "source": "/dev/null",
-            "type": "bind", "options": ["bind"],
-        });
-        if let Some(mounts) = spec["mounts"].as_array_mut() {
-            mounts.push(mount);
-        }
-        self.write(&spec);
-    }
-
-    pub(crate) fn write(&self, spec: &Value) {
-        fs::write(self.path.join("config.json"), spec.to_string())
-            .unwrap_or_else(|error| panic!("{error}"));
-    }
-
-    /// Prepares a run of the bundle by our runtime.
-    pub(crate) fn run(&self) -> Command {
-        self.run_with("nvidia-container-runtime")
-    }
-
-    /// Prepares a run of the bundle by any runtime.
-    pub(crate) fn run_with(&self, program: &str) -> Command {
-        let mut command = self.world.command(program);
-        // It is also the name of a cgroup, and all tests share that namespace.
-        let name = self.world.name();
-        command
-            .arg("--root")
-            .arg(self.world.path("state"))
-            .args(["run", &name])
-            .current_dir(&self.path);
-        command
-    }
-}
 
 fn gives_one_gpu(runtime: &str) {
     let world = World::new(runtime, "legacy", "");
@@ -271,21 +185,6 @@ fn gives_nodes_by_capability(runtime: &str) {
         // The hook knows no others.
         assert_eq!(seen.lines().collect::<Vec<_>>(), expected, "{capabilities}");
     }
-}
-
-/// Returns the arguments of our prestart hook.
-pub(crate) fn hook_words(spec: &Value) -> Vec<String> {
-    let entries = spec["hooks"]["prestart"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    let ours = entries.iter().find(|entry| {
-        let path = entry["path"].as_str().unwrap_or_default();
-        path.ends_with("/nvidia-container-runtime-hook")
-    });
-    let words = ours.and_then(|entry| entry["args"].as_array());
-    let words = words.into_iter().flatten().filter_map(Value::as_str);
-    words.map(String::from).collect()
 }
 
 /// Returns the commands of our createContainer hooks.
@@ -451,67 +350,6 @@ fn by_a_specification(runtime: &str) {
         said.contains("mode cdi (nvidia-container-runtime.mode: "),
         "{said}"
     );
-}
-
-fn of_a_jetson(runtime: &str) {
-    let script = "for n in /dev/nvidia0 /dev/nvidia1 /dev/nvidiactl; do e=$( (exec 3<$n) 2>&1 ); echo \"$n: ${e##*: }\"; done; \
-                  ldconfig -p | grep -c libcuda.so.1; ls /usr/bin/nvidia-smi";
-    let bundle = |devices: &str| {
-        let devices = format!("NVIDIA_VISIBLE_DEVICES={devices}");
-        Bundle::new(World::jetson(runtime), &[&devices], script)
-    };
-    let all = bundle("all");
-    let (seen, said) = both(&mut all.run());
-    // NVML says which CUDA version the image's compatibility libraries are compared with.
-    let hooks = all.spec()["hooks"]["createContainer"].to_string();
-    let at = |name: &str| hooks.find(name);
-    let compat = at("\"enable-cuda-compat\",\"--host-cuda-version=1");
-    assert!(compat.is_some() && compat < at("update-ldcache"), "{hooks}");
-    // In the loader's cache is the library of each word size.
-    let nodes = "/dev/nvidia0: No such device or address\n/dev/nvidia1: No such file\n/dev/nvidiactl: No such device or address\n";
-    assert_eq!(seen, format!("{nodes}2\n"), "{said}");
-    let (seen, _) = both(&mut bundle("none").run());
-    assert!(seen.starts_with("/dev/nvidia0: No such file\n"), "{seen}");
-    // A GPU that the machine does not have.
-    let said = complaint(&mut bundle("1").run());
-    assert!(said.contains("no device 1"), "{said}");
-}
-
-/// `sym` lines give links, also chains of them, and the file at their end; `dir` lines give directories, read-only.
-fn links_and_directories_of_a_jetson(runtime: &str) {
-    const TREE: &str = "set -e; mkdir -p $1/usr/lib $1/lib; cp -a $0/dev $1/dev; cp -a $0$2 $1/usr/lib/; \
-                        cp -a $0/lib/firmware $1/lib/; mkdir $1$2/tegra; ln -s ../libcuda.so.1 $1$2/tegra/libcuda.so.1.1; \
-                        ln -s $2/tegra/libcuda.so.1.1 $1$2/libcuda.so";
-    let list = "dev, /dev/nvidia0\ndir, /lib/firmware/nvidia\nsym, /usr/lib/*-linux-gnu/libcuda.so\n\
-                dir, /usr/lib/no-such\nfrob, /etc\n";
-    let world = World::with_list(runtime, list);
-    let (driver, tree) = (world.driver.root().to_owned(), world.path("tree"));
-    let lib = format!("/usr/lib/{}", nvc_testkit::driver::TRIPLET);
-    let mut build = Command::new("sh");
-    build.args(["-c", TREE]).args([&driver, &tree]).arg(&lib);
-    printed(&mut build);
-    world.set_root(world.driver.root(), &tree);
-    let script = format!(
-        "(exec 3</dev/nvidia0) 2>&1 | grep -o 'No such device or address'; cd {lib}; \
-         for l in libcuda.so tegra/libcuda.so.1.1 libcuda.so.1; do [ -L $l ] && [ -s $l ] && echo $l; done; \
-         ls /lib/firmware/nvidia/*; (echo > /lib/firmware/nvidia/x) 2>/dev/null || echo read-only; \
-         ldconfig -p | grep -c -m1 libcuda.so.1"
-    );
-    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=all"], &script);
-    let seen = printed(&mut bundle.run());
-    let expected = [
-        "No such device or address",
-        "libcuda.so",
-        "tegra/libcuda.so.1.1",
-        "libcuda.so.1",
-        "gsp_ga10x.bin",
-        "gsp_tu10x.bin",
-        "read-only",
-        "1",
-    ];
-    assert_eq!(seen.lines().collect::<Vec<_>>(), expected);
-    let log = bundle.world.log();
-    assert!(log.contains("/usr/lib/no-such is missing"), "{log}");
 }
 
 /// Tests the hook alone, for an engine without our runtime.

@@ -4,11 +4,12 @@ use std::fs;
 
 use nvc_testkit::machine;
 use nvc_testkit::profile::{Fault, MigMode, Profile};
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::{World, both, complaint, look, printed, sight};
 use serde_json::json;
 
 use super::machines;
-use super::runtimes::{Body, Bundle};
-use super::world::{World, both, complaint, look, printed, sight};
+use super::runtimes::Body;
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, Body)] = &[

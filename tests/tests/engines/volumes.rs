@@ -7,10 +7,11 @@ use std::process::Command;
 
 use nvc_testkit::driver::NATIVE;
 use nvc_testkit::tree::Tree;
+use nvc_tests::bundle::Bundle;
+use nvc_tests::world::{World, look, sight};
 use serde_json::json;
 
-use super::runtimes::{Body, Bundle};
-use super::world::{World, look, sight};
+use super::runtimes::Body;
 
 pub(crate) const TESTS: &[(&str, Body)] = &[
     ("volumes_stay_legacy", |runtime| {

@@ -10,7 +10,7 @@ use nvc_testkit::rootfs::{self, Layout};
 use nvc_testkit::{cli, files};
 
 /// Nodes of the simulated machine: two GPUs, control nodes, the second GPU's first MIG device.
-pub(crate) const NODES: [&str; 4] = [
+pub const NODES: [&str; 4] = [
     "/dev/nvidia0",
     "/dev/nvidia1",
     "/dev/nvidiactl",
@@ -18,18 +18,18 @@ pub(crate) const NODES: [&str; 4] = [
 ];
 
 /// A shell's message for an allowed node: no driver is behind it.
-pub(crate) const GRANTED: &str = "No such device or address";
+pub const GRANTED: &str = "No such device or address";
 
 /// The environment of an engine.
 #[derive(Debug)]
-pub(crate) struct World {
+pub struct World {
     scratch: Scratch,
     pub driver: &'static Driver,
 }
 
 impl World {
     /// Creates it with this mode, and additional lines in the configuration.
-    pub(crate) fn new(runtime: &str, mode: &str, more: &str) -> Self {
+    pub fn new(runtime: &str, mode: &str, more: &str) -> Self {
         let world = Self {
             scratch: Scratch::new().unwrap_or_else(|error| panic!("{error}")),
             driver: machine::driver(),
@@ -41,19 +41,19 @@ impl World {
     }
 
     /// Creates it in mode cdi, with a specification that `nvidia-ctk` generates with these options.
-    pub(crate) fn with_specification(runtime: &str, options: &[&str]) -> Self {
+    pub fn with_specification(runtime: &str, options: &[&str]) -> Self {
         let world = Self::new(runtime, "cdi", "");
         world.specify(options);
         world
     }
 
     /// Generates a specification with these options, and configures its directory.
-    pub(crate) fn specify(&self, options: &[&str]) {
+    pub fn specify(&self, options: &[&str]) {
         self.specify_as("nvidia.yaml", options);
     }
 
     /// Does so in a file of this name.
-    pub(crate) fn specify_as(&self, name: &str, options: &[&str]) {
+    pub fn specify_as(&self, name: &str, options: &[&str]) {
         let specifications = self.path("cdi");
         let dirs = specifications.display();
         self.set(&format!("modes.cdi.spec-dirs = [\"{dirs}\"]"));
@@ -70,14 +70,14 @@ impl World {
     }
 
     /// Creates it in mode csv, with a Jetson's list of files: one GPU and a library.
-    pub(crate) fn jetson(runtime: &str) -> Self {
+    pub fn jetson(runtime: &str) -> Self {
         let list =
             "dev, /dev/nvidia0\ndev, /dev/nvidiactl\nlib, /usr/lib/*-linux-gnu/libcuda.so.*\n";
         Self::with_list(runtime, list)
     }
 
     /// Creates it in mode csv, with this list of files.
-    pub(crate) fn with_list(runtime: &str, list: &str) -> Self {
+    pub fn with_list(runtime: &str, list: &str) -> Self {
         let world = Self::new(runtime, "csv", "");
         let lists = world.path("host-files");
         fs::create_dir(&lists).unwrap_or_else(|error| panic!("{error}"));
@@ -90,7 +90,7 @@ impl World {
     }
 
     /// Replaces the list of files.
-    pub(crate) fn set_list(&self, list: &str) {
+    pub fn set_list(&self, list: &str) {
         let file = self.path("host-files/l4t.csv");
         fs::write(file, list).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -126,7 +126,7 @@ impl World {
     }
 
     /// Adds a line to the table nvidia-container-runtime of the configuration.
-    pub(crate) fn set(&self, line: &str) {
+    pub fn set(&self, line: &str) {
         const TABLE: &str = "[nvidia-container-runtime]\n";
         let file = self.path("config.toml");
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}"));
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// Replaces the root of the driver.
-    pub(crate) fn set_root(&self, old: &Path, root: &Path) {
+    pub fn set_root(&self, old: &Path, root: &Path) {
         let file = self.path("config.toml");
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}"));
         let old = format!("root = \"{}\"", old.display());
@@ -145,31 +145,31 @@ impl World {
     }
 
     /// Adds lines before the first table of the configuration.
-    pub(crate) fn set_at_top(&self, lines: &str) {
+    pub fn set_at_top(&self, lines: &str) {
         let file = self.path("config.toml");
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}"));
         fs::write(&file, format!("{lines}\n{text}")).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Removes the record of build ids, so that our programs take each other for foreign.
-    pub(crate) fn forget(&self) {
+    pub fn forget(&self) {
         let share = self.path("share");
         fs::remove_dir_all(share).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Returns a path in the scratch space.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.scratch.join(name)
     }
 
     /// Returns a unique name.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let own = self.scratch.path().file_name().unwrap_or_default();
         format!("nvc-test{}-{}", own.to_string_lossy(), std::process::id())
     }
 
     /// Returns a wrapper of our runtime for engines that do not pass on their environment.
-    pub(crate) fn wrapped_runtime(&self) -> PathBuf {
+    pub fn wrapped_runtime(&self) -> PathBuf {
         let (bin, config) = (self.bin(), self.path("config.toml"));
         let script = format!(
             "#!/bin/sh\nNVIDIA_CTK_CONFIG_FILE_PATH={} exec {}/nvidia-container-runtime \"$@\"\n",
@@ -182,12 +182,12 @@ impl World {
     }
 
     /// Returns the directory of our programs.
-    pub(crate) fn bin(&self) -> PathBuf {
+    pub fn bin(&self) -> PathBuf {
         self.path("bin")
     }
 
     /// Prepares a program of ours, or of the machine, with the configuration in its environment.
-    pub(crate) fn command(&self, program: &str) -> Command {
+    pub fn command(&self, program: &str) -> Command {
         let own = self.bin().join(program);
         let program = if own.exists() { own } else { program.into() };
         let mut command = if std::ptr::eq(self.driver, machine::driver()) {
@@ -218,7 +218,7 @@ impl World {
     }
 
     /// Builds a root for containers.
-    pub(crate) fn rootfs(&self, name: &str) -> PathBuf {
+    pub fn rootfs(&self, name: &str) -> PathBuf {
         let root = self.path(name);
         let layout =
             rootfs::Builder::new(Layout::Debian).programs(&["mknod", "rm", "grep", "stat"]);
@@ -228,13 +228,13 @@ impl World {
     }
 
     /// Returns the log of our runtime.
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         fs::read_to_string(self.path("runtime.log")).unwrap_or_default()
     }
 }
 
 /// Returns shell commands that report a container's view: `NODE: RESULT OF OPENING IT`, then the GPUs.
-pub(crate) fn look() -> String {
+pub fn look() -> String {
     let nodes = NODES.join(" ");
     format!(
         "for n in {nodes}; do e=$( (exec 3<$n) 2>&1 ); echo \"$n: ${{e##*: }}\"; done; \
@@ -243,7 +243,7 @@ pub(crate) fn look() -> String {
 }
 
 /// Returns the output of [`look`] in a container with only GPU `index`.
-pub(crate) fn sight(driver: &Driver, index: usize) -> String {
+pub fn sight(driver: &Driver, index: usize) -> String {
     let mut text = String::new();
     for node in NODES {
         let other = node == format!("/dev/nvidia{}", 1 - index);
@@ -255,7 +255,7 @@ pub(crate) fn sight(driver: &Driver, index: usize) -> String {
 
 /// Returns the output of a command, which must succeed.
 #[track_caller]
-pub(crate) fn printed(command: &mut Command) -> String {
+pub fn printed(command: &mut Command) -> String {
     let Output {
         status,
         stdout,
@@ -270,7 +270,7 @@ pub(crate) fn printed(command: &mut Command) -> String {
 
 /// Returns output and error output of a command, whether it succeeds or not.
 #[track_caller]
-pub(crate) fn both(command: &mut Command) -> (String, String) {
+pub fn both(command: &mut Command) -> (String, String) {
     let output = command
         .output()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -280,7 +280,7 @@ pub(crate) fn both(command: &mut Command) -> (String, String) {
 
 /// Returns the error output of a command, which must fail.
 #[track_caller]
-pub(crate) fn complaint(command: &mut Command) -> String {
+pub fn complaint(command: &mut Command) -> String {
     let output = command
         .output()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -289,7 +289,7 @@ pub(crate) fn complaint(command: &mut Command) -> String {
 }
 
 /// Creates a tar archive of a directory.
-pub(crate) fn archive(root: &Path, file: &Path) {
+pub fn archive(root: &Path, file: &Path) {
     printed(
         Command::new("tar")
             .arg("-C")
