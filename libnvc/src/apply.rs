@@ -18,7 +18,6 @@ use crate::path::ContainerPath;
 use crate::plan::Intent;
 use crate::sys;
 
-mod authority;
 mod cache_update;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub))] // `testing` exports parts of it
 pub(crate) mod cgroup;
@@ -31,10 +30,7 @@ pub(crate) mod ldconfig;
 mod lock;
 mod look;
 pub(crate) mod mount;
-mod opened;
 mod prepare;
-mod reach;
-mod redirect;
 mod replace;
 mod saved_file;
 mod steps;

@@ -13,7 +13,7 @@ use crate::apply::ldconfig::{Bounds, Folders, PreparedLdconfig, RunningLdconfig,
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::target::Tree;
 use crate::apply::prepare::CacheUpdate;
-use crate::apply::redirect::Redirection;
+use crate::apply::volumes::redirect::Redirection;
 use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::inroot::Image;

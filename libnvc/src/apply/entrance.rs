@@ -8,7 +8,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-use crate::apply::authority::{self, Callers};
+use crate::apply::volumes::authority::{self, Callers};
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, RootDir};

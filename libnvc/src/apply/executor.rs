@@ -10,7 +10,6 @@ use std::sync::mpsc::Receiver;
 use nix::errno::Errno;
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat};
 
-use crate::apply::authority::{Authority, Callers};
 use crate::apply::cache_update::{Update, UpdateContext};
 use crate::apply::cgroup;
 use crate::apply::entrance::{become_owner, enter, own_descriptors};
@@ -26,9 +25,10 @@ use crate::apply::mount::visible::{HiddenContent, VisibleMount, all_visible};
 use crate::apply::prepare::{
     CacheUpdate, NamespaceRequest, Operation, PreparedPlan, RulesToAdd, SkippedIntents, Task,
 };
-use crate::apply::reach::Reach;
-use crate::apply::redirect::Redirection;
 use crate::apply::replace::PendingLink;
+use crate::apply::volumes::authority::{Authority, Callers};
+use crate::apply::volumes::redirect::Redirection;
+use crate::apply::volumes::rights::Rights;
 use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
@@ -468,8 +468,8 @@ fn set_mode(
         return Ok(());
     }
     // A mounted device node belongs to the host.
-    let reach = tree.authority.reach(found.as_fd()).map_err(failed)?;
-    if reach == Reach::Nothing {
+    let rights = tree.authority.rights(found.as_fd()).map_err(failed)?;
+    if rights == Rights::Nothing {
         return Err(tree.authority.refusal(OPERATION, &place, found.as_fd()));
     }
     let again = descriptors.try_clone().map_err(|_| failed(Errno::EMFILE))?;
@@ -479,7 +479,7 @@ fn set_mode(
         let follow = FchmodatFlags::FollowSymlink;
         fchmodat(descriptors, name.as_str(), mode, follow)
     };
-    match reach.act(|| change(descriptors, mode)) {
+    match rights.act(|| change(descriptors, mode)) {
         Ok(()) => {}
         Err(Errno::EPERM | Errno::EACCES) => {
             log::info!("{} belongs to another user", place.display());
@@ -492,7 +492,7 @@ fn set_mode(
         let name = found.as_raw_fd().to_string();
         let mode = Mode::from_bits_truncate(old);
         let undo = || fchmodat(&again, name.as_str(), mode, FchmodatFlags::FollowSymlink);
-        reach
+        rights
             .act(undo)
             .map_err(|errno| Error::file(OPERATION, undone, errno))
     }));

@@ -15,8 +15,8 @@ use nix::sys::stat::{SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, fchdir, unlinkat};
 
 use crate::apply::mount::by_name;
-use crate::apply::opened::OpenDirectory;
-use crate::apply::reach::Reach;
+use crate::apply::volumes::opened::OpenDirectory;
+use crate::apply::volumes::rights::Rights;
 use crate::error::Error;
 use crate::inroot;
 use crate::sys::descriptors;
@@ -60,8 +60,8 @@ struct CreatedFile {
     directory: Rc<OpenDirectory>,
     name: OsString,
     kind: SFlag,
-    /// The privileges with which it was created, and is removed.
-    reach: Reach,
+    /// The rights with which it was created, and is removed.
+    rights: Rights,
 }
 
 impl<'a> Journal<'a> {
@@ -81,13 +81,13 @@ impl<'a> Journal<'a> {
         directory: &Rc<OpenDirectory>,
         name: &OsStr,
         kind: SFlag,
-        reach: Reach,
+        rights: Rights,
     ) {
         self.effects.push(Effect::Created(CreatedFile {
             directory: Rc::clone(directory),
             name: name.to_owned(),
             kind,
-            reach,
+            rights,
         }));
     }
 
@@ -219,7 +219,7 @@ impl Effect {
 impl CreatedFile {
     /// Removes it, if it is still as created: an empty file, a link, an empty directory. Returns false if it is in use.
     fn remove(&self) -> Result<bool, Error> {
-        self.reach
+        self.rights
             .act(|| self.try_to_remove())
             .map_err(|errno| Error::file("file removal failed", &self.name, errno))
     }
@@ -266,7 +266,7 @@ mod tests {
         let mut journal = Journal::new(&descriptors);
         let make = |journal: &mut Journal<'_>, name: &str| {
             fs::create_dir(scratch.path().join(name)).unwrap();
-            journal.created(&directory, OsStr::new(name), SFlag::S_IFDIR, Reach::Full);
+            journal.created(&directory, OsStr::new(name), SFlag::S_IFDIR, Rights::Full);
         };
         make(&mut journal, "before");
         let mark = journal.mark();
@@ -312,7 +312,7 @@ mod tests {
         fs::create_dir(&ours).unwrap();
         let directory = OwnedFd::from(File::open(scratch.path()).unwrap());
         let directory = Rc::new(OpenDirectory::from(directory));
-        journal.created(&directory, OsStr::new("ours"), SFlag::S_IFDIR, Reach::Full);
+        journal.created(&directory, OsStr::new("ours"), SFlag::S_IFDIR, Rights::Full);
         fs::create_dir(&theirs).unwrap();
         assert!(journal.undo().is_empty());
         assert!(!ours.exists());

@@ -18,11 +18,11 @@ use nix::fcntl::{OFlag, RenameFlags, openat, renameat, renameat2};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
-use crate::apply::opened::OpenDirectory;
-use crate::apply::reach::Reach;
 use crate::apply::saved_file::{self, SavedFile};
+use crate::apply::volumes::authority::Authority;
+use crate::apply::volumes::opened::OpenDirectory;
+use crate::apply::volumes::rights::Rights;
 use crate::error::{Error, Result, errno_of};
 
 /// Number of temporary names to try; more links than this are not replaced in one directory.
@@ -49,8 +49,8 @@ pub(super) fn replace(
 ) -> Result<()> {
     const OPERATION: &str = "file creation failed";
     let kept = Rc::new(kept);
-    let (directory, name, reach) = (kept.parent(), kept.name(), kept.reach());
-    if reach == Reach::Nothing {
+    let (directory, name, rights) = (kept.parent(), kept.name(), kept.rights());
+    if rights == Rights::Nothing {
         return Err(authority.refusal(OPERATION, place, directory.as_fd()));
     }
     let to_put_back = Rc::clone(&kept);
@@ -63,20 +63,20 @@ pub(super) fn replace(
     let temporary = saved_file::temporary(name);
     let mut put = || {
         if kept.can_come_back() {
-            return reach.act(|| renameat(directory, temporary.as_str(), directory, name));
+            return rights.act(|| renameat(directory, temporary.as_str(), directory, name));
         }
         if kept.is_directory() {
             return Err(Errno::EISDIR);
         }
-        let names = Names::new(directory.as_fd(), temporary.as_ref(), name.as_ref(), reach)?;
+        let names = Names::new(directory.as_fd(), temporary.as_ref(), name.as_ref(), rights)?;
         let is_set_aside = names.exchange(place, journal)?;
         is_set_aside.then_some(()).ok_or(Errno::EOPNOTSUPP)
     };
     kept.clear_way()
-        .and_then(|()| reach.act(|| write(directory, &temporary, content, mode)))
+        .and_then(|()| rights.act(|| write(directory, &temporary, content, mode)))
         .and_then(|()| put())
         .map_err(|errno| match errno {
-            Errno::EACCES | Errno::EPERM if reach != Reach::Full => {
+            Errno::EACCES | Errno::EPERM if rights != Rights::Full => {
                 authority.refusal(OPERATION, place, directory.as_fd())
             }
             _ => explained(Error::file(OPERATION, place, errno), errno),
@@ -112,8 +112,8 @@ pub(super) struct PendingLink {
     pub(super) directory: Rc<OpenDirectory>,
     pub(super) name: OsString,
     pub(super) temporary: OsString,
-    /// The privileges for changing the directory.
-    pub(super) reach: Reach,
+    /// The rights for changing the directory.
+    pub(super) rights: Rights,
     /// Its path for messages.
     pub(super) place: PathBuf,
 }
@@ -130,7 +130,7 @@ impl PendingLink {
         let (directory, temporary) = (self.directory.as_fd(), self.temporary.as_os_str());
         let name = self.name.as_os_str();
         let set_aside = if keeps {
-            let names = Names::new(directory, temporary, name, self.reach);
+            let names = Names::new(directory, temporary, name, self.rights);
             names.and_then(|names| names.exchange(&self.place, journal))
         } else {
             Ok(false)
@@ -139,14 +139,14 @@ impl PendingLink {
             if is_done {
                 Ok(())
             } else {
-                self.reach
+                self.rights
                     .act(|| renameat(directory, temporary, directory, name))
             }
         });
         put.map_err(|errno| {
             // The journal forgets it if the other effects stay.
             let remove = || unlinkat(directory, temporary, UnlinkatFlags::NoRemoveDir);
-            let removed = self.reach.act(remove);
+            let removed = self.rights.act(remove);
             let removed =
                 removed.map_err(|errno| Error::file("file removal failed", temporary, errno));
             Error::file("file creation failed", &self.place, errno).with_cleanup(removed.err())
@@ -159,7 +159,7 @@ struct Names {
     directory: OwnedFd,
     new: OsString,
     old: OsString,
-    reach: Reach,
+    rights: Rights,
 }
 
 impl Names {
@@ -167,14 +167,14 @@ impl Names {
         directory: BorrowedFd<'_>,
         new: &OsStr,
         old: &OsStr,
-        reach: Reach,
+        rights: Rights,
     ) -> Result<Self, Errno> {
         let directory = directory.try_clone_to_owned();
         Ok(Self {
             directory: directory.map_err(|e| errno_of(&e))?,
             new: new.to_owned(),
             old: old.to_owned(),
-            reach,
+            rights,
         })
     }
 
@@ -204,13 +204,13 @@ impl Names {
         let (directory, flags) = (&self.directory, RenameFlags::RENAME_EXCHANGE);
         let (new, old) = (self.new.as_os_str(), self.old.as_os_str());
         let swap = || renameat2(directory, new, directory, old, flags);
-        self.reach.act(swap)
+        self.rights.act(swap)
     }
 
     /// Removes what the name of the new object leads to.
     fn remove_new(&self) -> Result<(), Errno> {
         let new = self.new.as_os_str();
         let remove = || unlinkat(&self.directory, new, UnlinkatFlags::NoRemoveDir);
-        self.reach.act(remove)
+        self.rights.act(remove)
     }
 }

@@ -14,7 +14,7 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, linkat, symlinkat, unlinkat};
 
 mod xattr;
 
-use crate::apply::reach::Reach;
+use crate::apply::volumes::rights::Rights;
 use crate::directory::open_child;
 use crate::error::errno_of;
 use crate::inroot::{self, kind};
@@ -26,8 +26,8 @@ pub(super) const MAX_SIZE: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct SavedFile {
     parent: OwnedFd,
-    /// The privileges for changing the parent.
-    reach: Reach,
+    /// The rights for changing the parent.
+    rights: Rights,
     name: String,
     previous: PreviousFile,
     /// The file with ldconfig's name for a new file.
@@ -49,7 +49,7 @@ impl SavedFile {
     /// Saves the file of this name; `descriptors` is this thread's `/proc/thread-self/fd`.
     pub(super) fn take(
         parent: OwnedFd,
-        reach: Reach,
+        rights: Rights,
         name: &str,
         descriptors: BorrowedFd<'_>,
     ) -> Result<Self, Errno> {
@@ -57,7 +57,7 @@ impl SavedFile {
         let temporary = PreviousFile::at(&parent, &temporary(name), descriptors)?;
         Ok(Self {
             parent,
-            reach,
+            rights,
             name: name.to_owned(),
             previous,
             temporary,
@@ -69,9 +69,9 @@ impl SavedFile {
         &self.parent
     }
 
-    /// Returns the privileges for changing that directory.
-    pub(super) fn reach(&self) -> Reach {
-        self.reach
+    /// Returns the rights for changing that directory.
+    pub(super) fn rights(&self) -> Rights {
+        self.rights
     }
 
     /// Returns the name.
@@ -128,7 +128,7 @@ impl SavedFile {
     pub(super) fn clear_way(&self) -> Result<(), Errno> {
         match self.temporary {
             PreviousFile::File(_) => self
-                .reach
+                .rights
                 .act(|| remove(&self.parent, &temporary(&self.name))),
             _ => Ok(()),
         }
@@ -136,10 +136,10 @@ impl SavedFile {
 
     /// Restores the file, and the one with the new file's name.
     pub(super) fn put_back(&self) -> Result<(), Errno> {
-        match self.reach {
+        match self.rights {
             // Then nothing has changed.
-            Reach::Nothing => Ok(()),
-            reach => reach.act(|| self.put_back_both()),
+            Rights::Nothing => Ok(()),
+            rights => rights.act(|| self.put_back_both()),
         }
     }
 

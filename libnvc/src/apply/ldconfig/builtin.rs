@@ -15,12 +15,12 @@ use nix::errno::Errno;
 use nix::sys::stat::{FileStat, Mode, fstat};
 
 use super::folders::Folders;
-use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
-use crate::apply::opened::OpenDirectory;
-use crate::apply::reach::Reach;
 use crate::apply::replace;
 use crate::apply::saved_file::SavedFile;
+use crate::apply::volumes::authority::Authority;
+use crate::apply::volumes::opened::OpenDirectory;
+use crate::apply::volumes::rights::Rights;
 use crate::container::Layout;
 use crate::directory;
 use crate::error::{Error, ErrorKind, Result};
@@ -60,8 +60,8 @@ pub(in crate::apply) struct UpdateInput<'a> {
 pub(in crate::apply) struct Directory<'a> {
     path: &'a ContainerPath,
     fd: Rc<OpenDirectory>,
-    /// The privileges for creating links in it.
-    reach: Reach,
+    /// The rights for creating links in it.
+    rights: Rights,
     stat: FileStat,
     /// Names to examine.
     names: Vec<OsString>,
@@ -175,7 +175,7 @@ fn directories<'a>(
             };
             opened.push(Directory {
                 path,
-                reach: authority.reach_in(&fd).map_err(failed)?,
+                rights: authority.rights_in(&fd).map_err(failed)?,
                 fd,
                 stat,
                 names,
@@ -267,9 +267,9 @@ fn save(image: Image<'_>, authority: &Authority, name: &'static str) -> Result<S
     let failed = |operation| move |errno| failure(operation, &directory.join(name), errno);
     let etc = image.root.resolve_directory(directory);
     let etc = etc.map_err(failed("open failed"))?;
-    let reach = authority.reach(etc.as_fd());
-    let reach = reach.map_err(failed("open failed"))?;
-    let kept = SavedFile::take(etc, reach, name, image.descriptors);
+    let rights = authority.rights(etc.as_fd());
+    let rights = rights.map_err(failed("open failed"))?;
+    let kept = SavedFile::take(etc, rights, name, image.descriptors);
     kept.map_err(failed("saving failed"))
 }
 

@@ -12,8 +12,8 @@ use nix::errno::Errno;
 
 use crate::apply::journal::Journal;
 use crate::apply::mount::target::Tree;
-use crate::apply::reach::Reach;
 use crate::apply::replace::NewFile;
+use crate::apply::volumes::rights::Rights;
 use crate::error::{Error, Result};
 use crate::inroot::Image;
 use crate::ldcache::conf;
@@ -106,7 +106,7 @@ fn is_roots_own(tree: &Tree<'_>, directory: &str) -> Result<bool> {
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(false),
         found => {
             let found = found.map_err(failed)?;
-            Ok(tree.authority.reach(found.as_fd()).map_err(failed)? == Reach::Full)
+            Ok(tree.authority.rights(found.as_fd()).map_err(failed)? == Rights::Full)
         }
     }
 }
@@ -134,8 +134,8 @@ fn include(tree: &mut Tree<'_>, descriptors: &OwnedFd, journal: &mut Journal<'_>
     let directory = place.parent();
     let opened = tree.root.resolve_directory(directory.as_path());
     let opened = opened.map_err(failed)?;
-    let reach = tree.authority.reach(opened.as_fd()).map_err(failed)?;
-    if reach != Reach::Full {
+    let rights = tree.authority.rights(opened.as_fd()).map_err(failed)?;
+    if rights != Rights::Full {
         let refused =
             tree.authority
                 .refusal("file creation failed", place.as_path(), opened.as_fd());

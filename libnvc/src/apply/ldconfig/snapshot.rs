@@ -21,9 +21,9 @@ use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
 use self::aux_cache::MissingDirectory;
-use crate::apply::authority::Authority;
-use crate::apply::reach::Reach;
 use crate::apply::saved_file::{self, SavedFile};
+use crate::apply::volumes::authority::Authority;
+use crate::apply::volumes::rights::Rights;
 use crate::directory;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, Identity, Image, RootDir};
@@ -59,8 +59,8 @@ pub struct Snapshot {
 struct Directory {
     path: PathBuf,
     fd: OwnedFd,
-    /// The privileges for changing it.
-    reach: Reach,
+    /// The rights for changing it.
+    rights: Rights,
     /// Symlinks and their targets.
     links: BTreeMap<OsString, OsString>,
 }
@@ -106,7 +106,7 @@ impl Snapshot {
         let cache = files.save("/etc", "ld.so.cache")?;
         if let Some(cache) = cache
             .as_ref()
-            .filter(|cache| cache.reach() == Reach::Nothing)
+            .filter(|cache| cache.rights() == Rights::Nothing)
         {
             let place = Path::new("/etc/ld.so.cache");
             let error = authority.refusal("file creation failed", place, cache.parent().as_fd());
@@ -220,8 +220,8 @@ impl Snapshot {
             return Err(Errno::ENOBUFS);
         }
         // On a volume that ldconfig may not change there is nothing to restore.
-        let reach = authority.reach_of_ldconfig(found.as_fd())?;
-        if reach == Reach::Nothing {
+        let rights = authority.rights_of_ldconfig(found.as_fd())?;
+        if rights == Rights::Nothing {
             return Ok(());
         }
         let fd = inroot::open_to_list(found)?;
@@ -230,7 +230,7 @@ impl Snapshot {
         self.directories.push(Directory {
             path: path.to_owned(),
             fd,
-            reach,
+            rights,
             links,
         });
         for name in below {
@@ -264,7 +264,7 @@ impl Snapshot {
         }
         for directory in &self.directories {
             done(
-                directory.reach.act(|| directory.put_back()),
+                directory.rights.act(|| directory.put_back()),
                 &directory.path,
             );
         }
@@ -418,9 +418,9 @@ impl Files<'_> {
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
             Err(errno) => Err(errno),
             Ok(parent) => {
-                let reach = self.authority.reach_of_ldconfig(parent.as_fd());
-                reach.and_then(|reach| {
-                    SavedFile::take(parent, reach, name, self.descriptors).map(Some)
+                let rights = self.authority.rights_of_ldconfig(parent.as_fd());
+                rights.and_then(|rights| {
+                    SavedFile::take(parent, rights, name, self.descriptors).map(Some)
                 })
             }
         }

@@ -11,7 +11,7 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 
 use super::ContainerView;
-use crate::apply::authority::{Authority, Callers};
+use crate::apply::volumes::authority::{Authority, Callers};
 use crate::container::Container;
 use crate::directory;
 use crate::directory::open_child;

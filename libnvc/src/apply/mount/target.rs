@@ -17,12 +17,12 @@ use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, mkdirat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
-use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
-use crate::apply::opened::OpenDirectory;
-use crate::apply::reach::Reach;
 use crate::apply::replace::{NewFile, PendingLink, replace};
 use crate::apply::saved_file::SavedFile;
+use crate::apply::volumes::authority::Authority;
+use crate::apply::volumes::opened::OpenDirectory;
+use crate::apply::volumes::rights::Rights;
 use crate::container::Container;
 use crate::directory::open_child;
 use crate::error::{Error, ErrorKind, Result, errno_of};
@@ -35,7 +35,7 @@ pub(in crate::apply) struct Tree<'a> {
     pub(in crate::apply) root: RootDir,
     /// The root as named by the caller, for messages.
     pub(in crate::apply) rootfs: &'a Path,
-    /// Permitted places and their privileges.
+    /// The rights on each mount.
     pub(in crate::apply) authority: Authority,
     umask: u32,
     /// Directories of programs and libraries, which are created readable for everyone.
@@ -262,8 +262,8 @@ impl<'a> Tree<'a> {
     ) -> Result<bool> {
         let link = || nix::unistd::symlinkat(target, directory.as_fd(), at.file_name());
         match self.create(directory, at.file_name(), link) {
-            Ok(((), reach)) => {
-                journal.created(directory, at.file_name(), SFlag::S_IFLNK, reach);
+            Ok(((), rights)) => {
+                journal.created(directory, at.file_name(), SFlag::S_IFLNK, rights);
                 Ok(true)
             }
             Err(Errno::EEXIST) => Ok(false),
@@ -305,7 +305,7 @@ impl<'a> Tree<'a> {
             _ => {}
         }
         // On a volume the container's owner may replace the file, but it is not this container's alone.
-        if self.authority.reach_in(directory)? != Reach::Full {
+        if self.authority.rights_in(directory)? != Rights::Full {
             self.refused.replace(Some(Rc::clone(directory)));
             return Err(Errno::EPERM);
         }
@@ -316,16 +316,16 @@ impl<'a> Tree<'a> {
         for temporary in PendingLink::temporary_names() {
             let name = temporary.as_os_str();
             let link = || nix::unistd::symlinkat(target, directory.as_fd(), name);
-            let ((), reach) = match self.create(directory, name, link) {
+            let ((), rights) = match self.create(directory, name, link) {
                 Err(Errno::EEXIST) => continue,
                 made => made?,
             };
-            journal.created(directory, name, SFlag::S_IFLNK, reach);
+            journal.created(directory, name, SFlag::S_IFLNK, rights);
             return Ok(Some(PendingLink {
                 directory: Rc::clone(directory),
                 name: at.file_name().to_owned(),
                 temporary,
-                reach,
+                rights,
                 place: at.below(self.rootfs),
             }));
         }
@@ -346,10 +346,10 @@ impl<'a> Tree<'a> {
         let opened = opened.map_err(|error| self.no_directory(&at, &error))?;
         let place = at.below(self.rootfs);
         let failed = |errno| Error::file("file creation failed", &place, errno);
-        let reach = self.authority.reach_in(&opened).map_err(failed)?;
+        let rights = self.authority.rights_in(&opened).map_err(failed)?;
         let parent = opened.as_fd().try_clone_to_owned();
         let parent = parent.map_err(|error| failed(errno_of(&error)))?;
-        let kept = SavedFile::take(parent, reach, file.name, descriptors.as_fd());
+        let kept = SavedFile::take(parent, rights, file.name, descriptors.as_fd());
         let kept = kept.map_err(failed)?;
         let mode = Mode::from_bits_truncate(file.mode);
         log::info!("writing {}", place.display());
@@ -442,18 +442,18 @@ impl<'a> Tree<'a> {
         Ok(fd)
     }
 
-    /// Creates a file in a directory, with the privileges that apply there; `EEXIST` if the name is taken.
+    /// Creates a file in a directory, with the rights that apply there; `EEXIST` if the name is taken.
     fn create<T>(
         &self,
         dir: &Rc<OpenDirectory>,
         name: &OsStr,
         action: impl FnOnce() -> Result<T, Errno>,
-    ) -> Result<(T, Reach), Errno> {
-        let reach = self.authority.reach_in(dir)?;
-        match reach.act(action) {
-            Ok(made) => Ok((made, reach)),
+    ) -> Result<(T, Rights), Errno> {
+        let rights = self.authority.rights_in(dir)?;
+        match rights.act(action) {
+            Ok(made) => Ok((made, rights)),
             // Without search permission, or without a lookup.
-            Err(Errno::EPERM | Errno::EACCES) if reach != Reach::Full => {
+            Err(Errno::EPERM | Errno::EACCES) if rights != Rights::Full => {
                 match open_child(dir.as_fd(), name) {
                     Err(Errno::ENOENT) => {
                         self.refused.replace(Some(Rc::clone(dir)));
@@ -482,8 +482,8 @@ impl<'a> Tree<'a> {
                     | OFlag::O_RDONLY
                     | OFlag::O_CLOEXEC;
                 let open = || openat(dir.as_fd(), name, flags, self.masked(mode));
-                let (fd, reach) = self.create(dir, name, open)?;
-                journal.created(dir, name, SFlag::S_IFREG, reach);
+                let (fd, rights) = self.create(dir, name, open)?;
+                journal.created(dir, name, SFlag::S_IFREG, rights);
                 Ok(fd)
             }
             Leaf::Directory(mode) => self.make_directory(dir, name, self.masked(mode), journal),
@@ -501,8 +501,8 @@ impl<'a> Tree<'a> {
         mode: Mode,
         journal: &mut Journal<'_>,
     ) -> Result<OwnedFd, Errno> {
-        let ((), reach) = self.create(dir, name, || mkdirat(dir.as_fd(), name, mode))?;
-        journal.created(dir, name, SFlag::S_IFDIR, reach);
+        let ((), rights) = self.create(dir, name, || mkdirat(dir.as_fd(), name, mode))?;
+        journal.created(dir, name, SFlag::S_IFDIR, rights);
         open_child(dir.as_fd(), name)
     }
 

@@ -17,8 +17,8 @@ use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::by_name;
 use crate::apply::mount::legacy;
 use crate::apply::mount::target::{Target, Tree, replaced};
-use crate::apply::reach::Reach;
 use crate::apply::steps::TmpfsFile;
+use crate::apply::volumes::rights::Rights;
 use crate::directory::open_child;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, kind};
@@ -114,7 +114,7 @@ impl<'a> NewTmpfs<'a> {
             return self.files.iter().try_for_each(|file| {
                 put(
                     &directory,
-                    Reach::Full,
+                    Rights::Full,
                     file,
                     place,
                     tree,
@@ -198,8 +198,8 @@ fn show_in_profile(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let directory = target.directory_itself()?;
-    let reach = tree.authority.reach_in_tmpfs(directory.as_fd());
-    let reach = reach.map_err(failed(place))?;
+    let rights = tree.authority.rights_in_tmpfs(directory.as_fd());
+    let rights = rights.map_err(failed(place))?;
     let old = match Earlier::open(&directory, profile::FILE, attacher.descriptors) {
         Ok((_, old)) => old,
         Err(Errno::ENOENT) => Vec::new(),
@@ -219,7 +219,7 @@ fn show_in_profile(
         })?
     };
     let file = profile_file(content);
-    put(&directory, reach, &file, place, tree, attacher, journal)
+    put(&directory, rights, &file, place, tree, attacher, journal)
 }
 
 fn failed(place: &Path) -> impl Fn(Errno) -> Error {
@@ -256,7 +256,7 @@ fn is_ours(target: &Target, tree: &Tree<'_>, attacher: &Attacher<'_>) -> Result<
 /// Ensures the content of a file in a mounted tmpfs: creates it, rewrites it, or leaves it unchanged.
 fn put(
     dir: &Rc<OwnedFd>,
-    reach: Reach,
+    rights: Rights,
     file: &TmpfsFile,
     place: &Path,
     tree: &Tree<'_>,
@@ -264,12 +264,12 @@ fn put(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let failed = |errno| creation_failed(place, file, errno);
-    match reach.act(|| create(dir, file, tree)) {
+    match rights.act(|| create(dir, file, tree)) {
         Ok(()) => {
             let (dir, name) = (Rc::clone(dir), file.name.clone());
             journal.other(Box::new(move || {
                 let remove = || unlinkat(&*dir, name.as_str(), UnlinkatFlags::NoRemoveDir);
-                reach
+                rights
                     .act(remove)
                     .map_err(|errno| Error::file("file removal failed", name, errno))
             }));
@@ -290,7 +290,7 @@ fn put(
         return Err(failed(Errno::EXDEV));
     }
     let reopen = || earlier.reopen(OFlag::O_RDWR);
-    let mut open = reach.act(reopen).map_err(failed)?;
+    let mut open = rights.act(reopen).map_err(failed)?;
     let again = open.try_clone().map_err(|_| failed(Errno::EMFILE))?;
     let name = place.join(&file.name);
     journal.other(Box::new(move || {

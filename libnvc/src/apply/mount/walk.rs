@@ -9,7 +9,7 @@ use nix::sys::stat::SFlag;
 
 use crate::apply::journal::Journal;
 use crate::apply::mount::target::{Leaf, Target, Tree, is_on_procfs};
-use crate::apply::opened::OpenDirectory;
+use crate::apply::volumes::opened::OpenDirectory;
 use crate::directory::open_child;
 use crate::inroot::{self, Walk, kind};
 

@@ -17,9 +17,9 @@ use crate::apply::journal::Journal;
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::cover;
 use crate::apply::mount::target::{Leaf, Tree};
-use crate::apply::redirect::Redirection;
 use crate::apply::replace::NewFile;
-use crate::apply::volumes::{self, Remedy};
+use crate::apply::volumes::decision::{self, Remedy};
+use crate::apply::volumes::redirect::Redirection;
 use crate::container::Layout;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, Image, identity};
@@ -222,7 +222,7 @@ pub(in crate::apply) fn inform(
     } in lacking
     {
         let tmpfs = redirection.ensure_tmpfs(tree, attacher, journal)?;
-        let loader = volumes::Loader {
+        let loader = decision::Loader {
             finds_all: false,
             is_readable: content.is_some(),
             has_cover: exists && tmpfs.is_some(),
@@ -392,7 +392,7 @@ fn lacking_in_cache(
         let directory = opened.get(wanted.directory);
         let is_default =
             directory.is_some_and(|directory| defaults.search(image, directory, wanted.flags));
-        volumes::finds(&entries, is_default)
+        decision::finds(&entries, is_default)
     };
     if wanted.iter().all(finds) {
         log::info!("leaving {place} alone: the loader finds the libraries without it");

@@ -14,8 +14,8 @@ use nix::unistd::symlinkat;
 use super::Directory;
 use super::search::{self, Library};
 use crate::apply::journal::Journal;
-use crate::apply::reach::Reach;
 use crate::apply::saved_file;
+use crate::apply::volumes::rights::Rights;
 use crate::error::Error;
 use crate::inroot::{self, Image, identity};
 use crate::ldcache::order;
@@ -55,15 +55,15 @@ fn link_to(
     journal: &mut Journal<'_>,
 ) -> Result<bool, Errno> {
     let target = OsStr::from_bytes(&library.name);
-    let reach = directory.reach;
-    match reach.act(|| symlinkat(target, directory.fd.as_fd(), link)) {
+    let rights = directory.rights;
+    match rights.act(|| symlinkat(target, directory.fd.as_fd(), link)) {
         Ok(()) => {
-            journal.created(&directory.fd, link, SFlag::S_IFLNK, reach);
+            journal.created(&directory.fd, link, SFlag::S_IFLNK, rights);
             return Ok(true);
         }
         Err(Errno::EEXIST) => {}
         // It may already exist.
-        Err(Errno::EPERM | Errno::EACCES) if reach != Reach::Full => {}
+        Err(Errno::EPERM | Errno::EACCES) if rights != Rights::Full => {}
         Err(errno) => return Err(errno),
     }
     let old = match readlinkat(directory.fd.as_fd(), link) {
@@ -95,11 +95,11 @@ fn link_to(
             Ok(now) if now != *ours => return Ok(()),
             _ => {}
         }
-        reach
+        rights
             .act(|| saved_file::relink(undo_in.as_fd(), &name, &was))
             .map_err(|errno| Error::file("putting back failed", undone.as_path(), errno))
     }));
-    reach.act(|| saved_file::relink(directory.fd.as_fd(), link, target))?;
+    rights.act(|| saved_file::relink(directory.fd.as_fd(), link, target))?;
     Ok(true)
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use nix::sys::stat::{Mode, fstat};
 
 use super::{failure, replace, save};
-use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
+use crate::apply::volumes::authority::Authority;
 use crate::container::Layout;
 use crate::error::Result;
 use crate::inroot::Image;

@@ -12,9 +12,9 @@ use nix::sys::stat::fstat;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::{AUX_CACHE, AUX_CACHE_DIRECTORY};
-use crate::apply::authority::Authority;
-use crate::apply::reach::Reach;
 use crate::apply::saved_file;
+use crate::apply::volumes::authority::Authority;
+use crate::apply::volumes::rights::Rights;
 use crate::inroot::RootDir;
 use crate::sys::mount;
 
@@ -23,8 +23,8 @@ use crate::sys::mount;
 pub(super) struct MissingDirectory {
     /// The deepest directory above it that exists.
     above: OwnedFd,
-    /// The privileges for changing what is on that directory's mount.
-    reach: Reach,
+    /// The rights for changing what is on that directory's mount.
+    rights: Rights,
 }
 
 impl MissingDirectory {
@@ -33,8 +33,8 @@ impl MissingDirectory {
         for above in Path::new(AUX_CACHE_DIRECTORY).ancestors().skip(1) {
             match root.resolve_directory(above) {
                 Ok(above) => {
-                    let reach = authority.reach_of_ldconfig(above.as_fd())?;
-                    return Ok(Some(Self { above, reach }));
+                    let rights = authority.rights_of_ldconfig(above.as_fd())?;
+                    return Ok(Some(Self { above, rights }));
                 }
                 Err(Errno::ENOENT) => {}
                 Err(Errno::ENOTDIR | Errno::ELOOP) => return Ok(None),
@@ -48,8 +48,8 @@ impl MissingDirectory {
     /// because a link on the way may have had no target before.
     pub(super) fn remove(&self, root: &RootDir) -> Result<(), Errno> {
         let path = Path::new(AUX_CACHE_DIRECTORY);
-        if let Some((directory, reach)) = self.resolve(root, path)? {
-            reach.act(|| {
+        if let Some((directory, rights)) = self.resolve(root, path)? {
+            rights.act(|| {
                 saved_file::remove(directory.as_fd(), &format!("{AUX_CACHE}~"))?;
                 saved_file::remove(directory.as_fd(), AUX_CACHE)
             })?;
@@ -58,10 +58,10 @@ impl MissingDirectory {
         let (Some(parent), Some(name)) = (parent, name) else {
             return Ok(());
         };
-        let Some((parent, reach)) = self.resolve(root, parent)? else {
+        let Some((parent, rights)) = self.resolve(root, parent)? else {
             return Ok(());
         };
-        match reach.act(|| unlinkat(&parent, name, UnlinkatFlags::RemoveDir)) {
+        match rights.act(|| unlinkat(&parent, name, UnlinkatFlags::RemoveDir)) {
             // Something else is in it or in its place, or mounted there.
             Err(
                 Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR | Errno::EBUSY,
@@ -72,21 +72,21 @@ impl MissingDirectory {
 
     /// Opens a directory, if it exists now, and may be changed: another filesystem may have been mounted there
     /// meanwhile, whose files are not ldconfig's.
-    fn resolve(&self, root: &RootDir, path: &Path) -> Result<Option<(OwnedFd, Reach)>, Errno> {
+    fn resolve(&self, root: &RootDir, path: &Path) -> Result<Option<(OwnedFd, Rights)>, Errno> {
         let directory = match root.resolve_directory(path) {
             Ok(directory) => directory,
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(None),
             Err(errno) => return Err(errno),
         };
         let mount = mount_of(directory.as_fd())?;
-        let reach = if mount == mount_of(self.above.as_fd())? {
-            self.reach
+        let rights = if mount == mount_of(self.above.as_fd())? {
+            self.rights
         } else if mount == mount_of(root.as_fd())? {
-            Reach::Full
+            Rights::Full
         } else {
-            Reach::Nothing
+            Rights::Nothing
         };
-        Ok((reach != Reach::Nothing).then_some((directory, reach)))
+        Ok((rights != Rights::Nothing).then_some((directory, rights)))
     }
 }
 

@@ -1,7 +1,7 @@
-//! Moves files to a tmpfs of ours, which only this container has, if their places are on a volume or read-only.
+//! Moves files to a tmpfs of ours, which only this container has, if their paths are on a volume or read-only.
 //!
 //! Works on prepared tasks, in the container's namespace, because only there it is known what may be changed. A file's
-//! place in the tmpfs is its path below the tmpfs, so that a later call finds it again without a record.
+//! new path is its old one below the tmpfs, so that a later call finds it again without a record.
 
 mod links;
 
@@ -17,16 +17,16 @@ use crate::apply::mount::target::{Leaf, Tree};
 use crate::apply::mount::tmpfs::NewTmpfs;
 use crate::apply::prepare::{CacheUpdate, Operation, PreparedPlan, Task};
 use crate::apply::steps::BindKind;
-use crate::apply::volumes::{Destination, Directory};
+use crate::apply::volumes::decision::{Destination, Directory};
 use crate::container::Layout;
 use crate::directory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot;
 use crate::path::{ContainerPath, STANDARD_PATH};
 
-/// Places for the tmpfs: /run may be a volume, and on a read-only root /dev is often the only filesystem that can be
+/// Paths for the tmpfs: /run may be a volume, and on a read-only root /dev is often the only filesystem that can be
 /// changed. ldconfig does not see /dev, but there /etc cannot be changed either, and it does not run.
-const TMPFS_PLACES: [&str; 3] = [
+const TMPFS_PATHS: [&str; 3] = [
     "/run/nvidia-container",
     "/.nvidia-container",
     "/dev/nvidia-container",
@@ -35,20 +35,20 @@ const TMPFS_PLACES: [&str; 3] = [
 /// Permission bits of our directories.
 const MODE: u32 = 0o755;
 
-/// The other places of a plan's files.
+/// The new paths of files whose directories may not be changed.
 #[derive(Default)]
-pub(super) struct Redirection {
-    /// The place of the tmpfs, if it can be mounted.
+pub(in crate::apply) struct Redirection {
+    /// The path of the tmpfs, if it can be mounted.
     tmpfs: Option<ContainerPath>,
     is_mounted: Cell<bool>,
     /// The directory of PATH over which a second one is mounted.
     path: Option<ContainerPath>,
-    /// For each directory whose files go elsewhere, where they go.
-    moved: BTreeMap<ContainerPath, ContainerPath>,
+    /// For each directory whose files are redirected, the new one.
+    redirected: BTreeMap<ContainerPath, ContainerPath>,
     /// Links in the tmpfs to libraries that an engine has mounted on a volume.
     links: Vec<(ContainerPath, ContainerPath)>,
-    /// For each task, its other place.
-    places: Vec<Option<ContainerPath>>,
+    /// For each task, the new path of its file or link.
+    new_paths: Vec<Option<ContainerPath>>,
     /// For each link beside libraries that an engine has mounted, its absolute target: it is in another directory now.
     targets: Vec<Option<PathBuf>>,
     /// Intents that are given up, with the reasons.
@@ -58,12 +58,12 @@ pub(super) struct Redirection {
     folders: Vec<ContainerPath>,
     warnings: Vec<Error>,
     /// The loader's files in /etc may not be changed.
-    pub(super) etc_is_fixed: bool,
+    pub(in crate::apply) etc_is_fixed: bool,
 }
 
 impl Redirection {
     /// Decides about all tasks.
-    pub(super) fn of(
+    pub(in crate::apply) fn of(
         work: &PreparedPlan<'_>,
         layout: &Layout,
         tree: &mut Tree<'_>,
@@ -93,7 +93,7 @@ impl Redirection {
             }
         }
         found.redirect_links(&work.tasks, tree);
-        let of_tasks: HashSet<_> = work.tasks.iter().filter_map(place_of).collect();
+        let of_tasks: HashSet<_> = work.tasks.iter().filter_map(path_of).collect();
         let of_engine = placed.iter().filter(|at| !of_tasks.contains(at));
         let of_engine: Vec<_> = of_engine.cloned().collect();
         for folder in folders {
@@ -105,7 +105,11 @@ impl Redirection {
             // For a cover.
             found.tmpfs(tree);
         }
-        found.places = work.tasks.iter().map(|task| found.place(task)).collect();
+        found.new_paths = work
+            .tasks
+            .iter()
+            .map(|task| found.new_path_of(task))
+            .collect();
         let targets = work.tasks.iter().map(|task| found.target(task, tree));
         found.targets = targets.collect();
         found
@@ -121,7 +125,7 @@ impl Redirection {
         tree: &mut Tree<'_>,
     ) {
         let is_there = |task: &&Task<'_>| {
-            place_of(task).is_some_and(|at| tree.root.exists(at.as_path()) == Ok(true))
+            path_of(task).is_some_and(|at| tree.root.exists(at.as_path()) == Ok(true))
         };
         let is_complete = tasks.iter().all(is_there);
         let tmpfs = self.tmpfs(tree);
@@ -143,7 +147,7 @@ impl Redirection {
             Destination::InPlace => return,
             Destination::LeftOut => {
                 for task in tasks {
-                    if let Some(at) = place_of(task) {
+                    if let Some(at) = path_of(task) {
                         let error = tree.refusal("leaving out", at, directory);
                         self.left_out.push((task.intent, error));
                     }
@@ -165,59 +169,59 @@ impl Redirection {
             let error = Error::fault(ErrorKind::Volume, &to, cause).context(text);
             self.warnings.push(error);
         }
-        self.moved.insert(directory.clone(), to);
+        self.redirected.insert(directory.clone(), to);
     }
 
     /// Tells the loader of directories in the tmpfs instead of fixed ones: those of this plan, and of an earlier one.
     fn follow_earlier(&mut self, tree: &mut Tree<'_>) {
         let all = self.directories.iter().chain(&self.folders);
         for directory in all.cloned().collect::<Vec<_>>() {
-            if self.moved.contains_key(&directory) || tree.may_change(&directory) {
+            if self.redirected.contains_key(&directory) || tree.may_change(&directory) {
                 continue;
             }
-            for tmpfs in TMPFS_PLACES {
+            for tmpfs in TMPFS_PATHS {
                 let to = ContainerPath::new(tmpfs).join(directory.relative());
                 if is_ours(&to, tree) {
-                    self.moved.insert(directory, to);
+                    self.redirected.insert(directory, to);
                     break;
                 }
             }
         }
-        let elsewhere = |directory: &ContainerPath| self.moved.get(directory).cloned();
+        let redirected = |directory: &ContainerPath| self.redirected.get(directory).cloned();
         let all = self.directories.iter().chain(&self.folders);
-        let new: Vec<_> = all.filter_map(elsewhere).collect();
-        let stays = |directory: &ContainerPath| !self.moved.contains_key(directory);
+        let new: Vec<_> = all.filter_map(redirected).collect();
+        let stays = |directory: &ContainerPath| !self.redirected.contains_key(directory);
         self.directories.retain(stays);
         self.folders.retain(stays);
         self.folders.splice(0..0, new);
     }
 
-    /// Returns the other place of a task's file or link.
-    fn place(&self, task: &Task<'_>) -> Option<ContainerPath> {
-        self.elsewhere(place_of(task)?)
+    /// Returns the new path of a task's file or link.
+    fn new_path_of(&self, task: &Task<'_>) -> Option<ContainerPath> {
+        self.new_path(path_of(task)?)
     }
 
-    /// Returns the other place of a file, if it has one.
-    fn elsewhere(&self, at: &ContainerPath) -> Option<ContainerPath> {
-        let to = self.moved.get(&at.parent())?;
+    /// Returns the new path of a file, if it has one.
+    fn new_path(&self, at: &ContainerPath) -> Option<ContainerPath> {
+        let to = self.redirected.get(&at.parent())?;
         Some(to.join(at.file_name()))
     }
 
     /// Returns true if no file of the plan needs the tmpfs: only links do, without which a container can start.
-    pub(super) fn is_dispensable(&self, tasks: &[Task<'_>]) -> bool {
-        let mut with_places = tasks.iter().zip(&self.places);
-        with_places.all(|(task, place)| {
-            place.is_none() || matches!(task.operation, Operation::Symlink { .. })
+    pub(in crate::apply) fn is_dispensable(&self, tasks: &[Task<'_>]) -> bool {
+        let mut with_paths = tasks.iter().zip(&self.new_paths);
+        with_paths.all(|(task, path)| {
+            path.is_none() || matches!(task.operation, Operation::Symlink { .. })
         })
     }
 
     /// Leaves everything in its place.
-    pub(super) fn give_up(&mut self, work: &PreparedPlan<'_>) {
+    pub(in crate::apply) fn give_up(&mut self, work: &PreparedPlan<'_>) {
         let (directories, folders, _) = searched(work);
         *self = Self {
             directories: directories.to_vec(),
             folders: folders.to_vec(),
-            places: vec![None; work.tasks.len()],
+            new_paths: vec![None; work.tasks.len()],
             targets: vec![None; work.tasks.len()],
             left_out: std::mem::take(&mut self.left_out),
             warnings: std::mem::take(&mut self.warnings),
@@ -226,18 +230,18 @@ impl Redirection {
         };
     }
 
-    /// Gives tasks and the update of the loader their new places.
-    pub(super) fn relocate<'r>(&'r self, mut work: PreparedPlan<'r>) -> PreparedPlan<'r> {
+    /// Gives tasks and the update of the loader their new paths.
+    pub(in crate::apply) fn relocate<'r>(&'r self, mut work: PreparedPlan<'r>) -> PreparedPlan<'r> {
         for (task, other) in work.tasks.iter_mut().zip(&self.targets) {
             if let (Operation::Symlink { target, .. }, Some(other)) = (&mut task.operation, other) {
                 *target = other;
             }
         }
-        for (task, place) in work.tasks.iter_mut().zip(&self.places) {
-            if let (Operation::Bind { at, .. } | Operation::Symlink { at, .. }, Some(place)) =
-                (&mut task.operation, place)
+        for (task, path) in work.tasks.iter_mut().zip(&self.new_paths) {
+            if let (Operation::Bind { at, .. } | Operation::Symlink { at, .. }, Some(path)) =
+                (&mut task.operation, path)
             {
-                *at = place;
+                *at = path;
             }
         }
         for (intent, reason) in &self.left_out {
@@ -250,7 +254,7 @@ impl Redirection {
                 folders: &self.folders,
                 placed: std::mem::take(&mut news.placed)
                     .into_iter()
-                    .map(|at| self.elsewhere(&at).unwrap_or(at))
+                    .map(|at| self.new_path(&at).unwrap_or(at))
                     .collect(),
             };
         }
@@ -258,13 +262,13 @@ impl Redirection {
     }
 
     /// Returns the directories in the tmpfs for the loader to search.
-    pub(super) fn in_tmpfs(&self) -> Vec<ContainerPath> {
-        let is_new = |folder: &&ContainerPath| self.moved.values().any(|to| to == *folder);
+    pub(in crate::apply) fn in_tmpfs(&self) -> Vec<ContainerPath> {
+        let is_new = |folder: &&ContainerPath| self.redirected.values().any(|to| to == *folder);
         self.folders.iter().filter(is_new).cloned().collect()
     }
 
     /// Mounts what the tasks need.
-    pub(super) fn mount(
+    pub(in crate::apply) fn mount(
         &self,
         tree: &mut Tree<'_>,
         attacher: &mut Attacher<'_>,
@@ -272,12 +276,12 @@ impl Redirection {
     ) -> Result<()> {
         let tmpfs = self.tmpfs.as_ref();
         if tmpfs.is_some_and(|tmpfs| {
-            self.moved
+            self.redirected
                 .values()
                 .any(|to| to.as_path().starts_with(tmpfs.as_path()))
         }) {
             self.ensure_tmpfs(tree, attacher, journal)?;
-            for to in self.moved.values() {
+            for to in self.redirected.values() {
                 if Some(to) != self.path.as_ref() {
                     tree.directory_in_tmpfs(to, MODE, journal)?;
                 }
@@ -292,8 +296,8 @@ impl Redirection {
         }
     }
 
-    /// Mounts the tmpfs, unless that is done; returns its place.
-    pub(super) fn ensure_tmpfs(
+    /// Mounts the tmpfs, unless that is done; returns its path.
+    pub(in crate::apply) fn ensure_tmpfs(
         &self,
         tree: &mut Tree<'_>,
         attacher: &mut Attacher<'_>,
@@ -308,13 +312,12 @@ impl Redirection {
         Ok(Some(tmpfs))
     }
 
-    /// Finds a place for the tmpfs, if that is not done.
+    /// Chooses the path of the tmpfs, if that is not done.
     fn tmpfs(&mut self, tree: &mut Tree<'_>) -> Option<ContainerPath> {
         if self.tmpfs.is_none() {
-            let places = TMPFS_PLACES.map(ContainerPath::new);
-            let earlier = places.iter().find(|tmpfs| is_ours(tmpfs, tree)).cloned();
-            self.tmpfs =
-                earlier.or_else(|| places.into_iter().find(|tmpfs| tree.may_change(tmpfs)));
+            let paths = TMPFS_PATHS.map(ContainerPath::new);
+            let earlier = paths.iter().find(|tmpfs| is_ours(tmpfs, tree)).cloned();
+            self.tmpfs = earlier.or_else(|| paths.into_iter().find(|tmpfs| tree.may_change(tmpfs)));
         }
         self.tmpfs.clone()
     }
@@ -360,8 +363,8 @@ fn is_etc_fixed(tree: &mut Tree<'_>) -> bool {
     tree.root.exists(etc.as_path()) == Ok(true) && !tree.may_change(&etc)
 }
 
-/// Returns the place of a task's file or link.
-fn place_of<'t>(task: &'t Task<'_>) -> Option<&'t ContainerPath> {
+/// Returns the path of a task's file or link.
+fn path_of<'t>(task: &'t Task<'_>) -> Option<&'t ContainerPath> {
     match &task.operation {
         Operation::Bind {
             at, kind: Some(_), ..

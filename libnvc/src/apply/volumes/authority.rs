@@ -1,4 +1,4 @@
-//! Decides with whose privileges a file may be created in a directory of the container. The directory's mount decides.
+//! Decides with whose rights a file may be created in a directory of the container. The directory's mount decides.
 //!
 //! The image's links choose where files are created, and a volume in the container belongs to the host. So on a mount
 //! that is not the container's own, files are created with the rights of the container's root, or not at all.
@@ -16,8 +16,8 @@ use nix::sys::stat::{fstatat, major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::{AccessFlags, faccessat};
 
-use crate::apply::opened::OpenDirectory;
-use crate::apply::reach::Reach;
+use crate::apply::volumes::opened::OpenDirectory;
+use crate::apply::volumes::rights::Rights;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
@@ -31,12 +31,12 @@ use crate::sys::{namespace, sandbox};
 const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// Mount points at which runtimes, or an earlier call of ours, mount a tmpfs for one container alone.
-const PLACES: [&str; 5] = ["/dev", "/run", "/proc", "/proc/driver/nvidia", "/tmp"];
+const PRIVATE_MOUNT_POINTS: [&str; 5] = ["/dev", "/run", "/proc", "/proc/driver/nvidia", "/tmp"];
 
-/// The files that may be created on mounts that are neither the root's nor a tmpfs for the container alone.
+/// The files that may be created on volumes: mounts that are neither the root's nor a tmpfs for the container alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Elsewhere {
-    /// Everything that the kernel permits, because the caller has privileges only in the container's own user
+enum OnVolumes {
+    /// Everything that the kernel permits, because the caller has rights only in the container's own user
     /// namespace.
     Everything,
     AsOwner,
@@ -45,7 +45,7 @@ enum Elsewhere {
 
 /// The caller's view, recorded before it leaves its mount namespace.
 #[derive(Debug)]
-pub(super) struct Callers {
+pub(in crate::apply) struct Callers {
     /// Its mount table, read when needed.
     table: File,
     text: OnceCell<Vec<u8>>,
@@ -53,14 +53,14 @@ pub(super) struct Callers {
     root: Option<PathBuf>,
     /// The container's user namespace, if it differs from the caller's.
     user_namespace: Option<OwnedFd>,
-    elsewhere: Elsewhere,
+    on_volumes: OnVolumes,
 }
 
-/// The permitted places in a container, with their privileges.
+/// The rights on each mount of a container.
 #[derive(Debug)]
-pub(super) struct Authority {
+pub(in crate::apply) struct Authority {
     callers: Option<Callers>,
-    elsewhere: Elsewhere,
+    on_volumes: OnVolumes,
     root: RootDir,
     root_mount: u64,
     /// The root's path in its mount table, for messages.
@@ -68,12 +68,12 @@ pub(super) struct Authority {
     /// This thread's `/proc/thread-self/fd`.
     descriptors: OwnedFd,
     /// Cached results by mount id; the descriptor keeps the id from being reused.
-    known: RefCell<HashMap<u64, (Reach, OwnedFd)>>,
+    known: RefCell<HashMap<u64, (Rights, OwnedFd)>>,
 }
 
 impl Callers {
     /// Records the caller's view, while the calling thread is still in the caller's namespaces.
-    pub(super) fn record(container: &Container, descriptors: &OwnedFd) -> Result<Self> {
+    pub(in crate::apply) fn record(container: &Container, descriptors: &OwnedFd) -> Result<Self> {
         let failed = |name: &'static str| {
             move |errno| Error::file("open failed", format!("/proc/thread-self/{name}"), errno)
         };
@@ -89,29 +89,29 @@ impl Callers {
         // A createContainer hook has all capabilities of the namespace, the container's process may have none.
         let is_hook = container.process.directory().is_none();
         let is_other = Some(container.process.owner().0) != Some(nix::unistd::geteuid().as_raw());
-        let elsewhere = match (is_rootless, user_namespace.is_some() || is_other) {
-            (true, _) if is_hook => Elsewhere::AsOwner,
-            (true, _) => Elsewhere::Everything,
-            (false, true) => Elsewhere::AsOwner,
-            (false, false) => Elsewhere::Nothing,
+        let on_volumes = match (is_rootless, user_namespace.is_some() || is_other) {
+            (true, _) if is_hook => OnVolumes::AsOwner,
+            (true, _) => OnVolumes::Everything,
+            (false, true) => OnVolumes::AsOwner,
+            (false, false) => OnVolumes::Nothing,
         };
         Ok(Self {
             table: table.into(),
             text: OnceCell::new(),
             root: own_root(container),
             user_namespace,
-            elsewhere,
+            on_volumes,
         })
     }
 
-    /// Returns true if files are created with other privileges than the caller's.
-    pub(super) fn lowers(&self) -> bool {
-        self.elsewhere == Elsewhere::AsOwner
+    /// Returns true if files are created with other rights than the caller's.
+    pub(in crate::apply) fn lowers(&self) -> bool {
+        self.on_volumes == OnVolumes::AsOwner
     }
 
     /// Removes the permission to create files on volumes, whatever the container's owner may do there.
-    pub(super) fn spare_volumes(&mut self) {
-        self.elsewhere = Elsewhere::Nothing;
+    pub(in crate::apply) fn spare_volumes(&mut self) {
+        self.on_volumes = OnVolumes::Nothing;
     }
 
     /// Returns true if a filesystem is mounted in the caller's namespace, outside the container's root.
@@ -139,22 +139,25 @@ fn own_root(container: &Container) -> Option<PathBuf> {
 
 impl Authority {
     /// Builds the authority for a thread that has entered the container.
-    pub(super) fn new(
+    pub(in crate::apply) fn new(
         callers: Callers,
         container: &Container,
         root: &RootDir,
         descriptors: &OwnedFd,
     ) -> Result<Self> {
-        let elsewhere = callers.elsewhere;
+        let on_volumes = callers.on_volumes;
         let mut authority = Self::of_root_alone(root, descriptors.as_fd())?;
-        authority.elsewhere = elsewhere;
+        authority.on_volumes = on_volumes;
         authority.callers = Some(callers);
         authority.rootfs = container.rootfs().to_owned();
         Ok(authority)
     }
 
     /// Builds the authority if only the container's root is known.
-    pub(super) fn of_root_alone(root: &RootDir, descriptors: BorrowedFd<'_>) -> Result<Self> {
+    pub(in crate::apply) fn of_root_alone(
+        root: &RootDir,
+        descriptors: BorrowedFd<'_>,
+    ) -> Result<Self> {
         let failed = |errno| Error::system("stat of the container's root failed", errno);
         let copy = |fd: BorrowedFd<'_>| {
             let copied = fd.try_clone_to_owned();
@@ -162,7 +165,7 @@ impl Authority {
         };
         Ok(Self {
             callers: None,
-            elsewhere: Elsewhere::Nothing,
+            on_volumes: OnVolumes::Nothing,
             root_mount: mount_id_by(root.as_fd(), descriptors).map_err(failed)?,
             root: RootDir::from_fd(copy(root.as_fd())?),
             rootfs: PathBuf::from("/"),
@@ -172,99 +175,105 @@ impl Authority {
     }
 
     /// Returns the user namespace for ldconfig.
-    pub(super) fn user_namespace(&self) -> Option<BorrowedFd<'_>> {
+    pub(in crate::apply) fn user_namespace(&self) -> Option<BorrowedFd<'_>> {
         let callers = self.callers.as_ref()?;
         callers.user_namespace.as_ref().map(AsFd::as_fd)
     }
 
-    /// Returns true if ldconfig may write on mounts other than the root's: with the container's own privileges, or if
+    /// Returns true if ldconfig may write on mounts other than the root's: with the container's own rights, or if
     /// the caller's are no more than those.
-    pub(super) fn ldconfig_writes_everywhere(&self) -> bool {
-        self.elsewhere == Elsewhere::Everything || self.user_namespace().is_some()
+    pub(in crate::apply) fn ldconfig_writes_everywhere(&self) -> bool {
+        self.on_volumes == OnVolumes::Everything || self.user_namespace().is_some()
     }
 
-    /// Returns the privileges for creating files in a directory.
-    pub(super) fn reach(&self, directory: BorrowedFd<'_>) -> Result<Reach, Errno> {
-        self.reach_on(directory, || self.mount_id(directory))
+    /// Returns the rights for creating files in a directory.
+    pub(in crate::apply) fn rights(&self, directory: BorrowedFd<'_>) -> Result<Rights, Errno> {
+        self.rights_on(directory, || self.mount_id(directory))
     }
 
     /// Does the same for a directory that stays open, with a cached result.
-    pub(super) fn reach_in(&self, directory: &OpenDirectory) -> Result<Reach, Errno> {
+    pub(in crate::apply) fn rights_in(&self, directory: &OpenDirectory) -> Result<Rights, Errno> {
         let mount = || directory.mount_id(self.descriptors.as_fd());
-        directory.reach(|| self.reach_on(directory.as_fd(), mount))
+        directory.rights(|| self.rights_on(directory.as_fd(), mount))
     }
 
-    /// Returns true if files can be created in a directory, with the privileges that apply there.
-    pub(super) fn may_change(&self, directory: &OpenDirectory) -> Result<bool, Errno> {
-        let reach = self.reach_in(directory)?;
+    /// Returns true if files can be created in a directory, with the rights that apply there.
+    pub(in crate::apply) fn may_change(&self, directory: &OpenDirectory) -> Result<bool, Errno> {
+        let rights = self.rights_in(directory)?;
         let is_read_only = || {
             let attributes = mount::attributes(directory.as_fd());
             attributes.map(|attributes| attributes.contains(MountAttributes::RDONLY))
         };
-        match reach {
-            Reach::Nothing => return Ok(false),
+        match rights {
+            Rights::Nothing => return Ok(false),
             // Modes do not stop the caller.
-            Reach::Full if self.elsewhere != Elsewhere::Everything => return Ok(!is_read_only()?),
-            Reach::Full | Reach::AsOwner => {}
+            Rights::Full if self.on_volumes != OnVolumes::Everything => return Ok(!is_read_only()?),
+            Rights::Full | Rights::AsOwner => {}
         }
         let may = AccessFlags::W_OK | AccessFlags::X_OK;
-        match reach.act(|| faccessat(directory, ".", may, AtFlags::AT_EACCESS)) {
+        match rights.act(|| faccessat(directory, ".", may, AtFlags::AT_EACCESS)) {
             Err(Errno::EROFS | Errno::EACCES) => Ok(false),
             // Old sandboxes forbid faccessat2(2) with this error.
-            Err(Errno::EPERM) if reach == Reach::Full => Ok(!is_read_only()?),
+            Err(Errno::EPERM) if rights == Rights::Full => Ok(!is_read_only()?),
             Err(Errno::EPERM) => Ok(false),
             checked => checked.map(|()| true),
         }
     }
 
-    fn reach_on(
+    fn rights_on(
         &self,
         directory: BorrowedFd<'_>,
         mount: impl FnOnce() -> Result<u64, Errno>,
-    ) -> Result<Reach, Errno> {
-        if self.elsewhere == Elsewhere::Everything {
-            return Ok(Reach::Full);
+    ) -> Result<Rights, Errno> {
+        if self.on_volumes == OnVolumes::Everything {
+            return Ok(Rights::Full);
         }
         let id = mount()?;
         if id == self.root_mount {
-            return Ok(Reach::Full);
+            return Ok(Rights::Full);
         }
-        if let Some((reach, _)) = self.known.borrow().get(&id) {
-            return Ok(*reach);
+        if let Some((rights, _)) = self.known.borrow().get(&id) {
+            return Ok(*rights);
         }
         let held = directory.try_clone_to_owned();
         let held = held.map_err(|e| errno_of(&e))?;
-        let reach = self.judge(held.as_fd(), id)?;
-        self.known.borrow_mut().insert(id, (reach, held));
-        Ok(reach)
+        let rights = self.judge(held.as_fd(), id)?;
+        self.known.borrow_mut().insert(id, (rights, held));
+        Ok(rights)
     }
 
     /// Records that a mount is ours: a tmpfs of this run or an earlier one.
-    pub(super) fn trust(&self, mount: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(in crate::apply) fn trust(&self, mount: BorrowedFd<'_>) -> Result<(), Errno> {
         let held = mount.try_clone_to_owned();
         let held = held.map_err(|e| errno_of(&e))?;
         let id = self.mount_id(mount)?;
-        self.known.borrow_mut().insert(id, (Reach::Full, held));
+        self.known.borrow_mut().insert(id, (Rights::Full, held));
         Ok(())
     }
 
     /// Does the same in what may be a tmpfs of an earlier run, wherever it is.
-    pub(super) fn reach_in_tmpfs(&self, directory: BorrowedFd<'_>) -> Result<Reach, Errno> {
+    pub(in crate::apply) fn rights_in_tmpfs(
+        &self,
+        directory: BorrowedFd<'_>,
+    ) -> Result<Rights, Errno> {
         if self.is_private_tmpfs(directory)? {
-            Ok(Reach::Full)
+            Ok(Rights::Full)
         } else {
-            self.reach(directory)
+            self.rights(directory)
         }
     }
 
-    /// Returns the privileges with which ldconfig, and its undo, may change files in a directory.
-    pub(super) fn reach_of_ldconfig(&self, directory: BorrowedFd<'_>) -> Result<Reach, Errno> {
-        if self.elsewhere == Elsewhere::Everything || self.is_on_root(directory)? {
-            return Ok(Reach::Full);
+    /// Returns the rights with which ldconfig, and its undo, may change files in a directory.
+    pub(in crate::apply) fn rights_of_ldconfig(
+        &self,
+        directory: BorrowedFd<'_>,
+    ) -> Result<Rights, Errno> {
+        if self.on_volumes == OnVolumes::Everything || self.is_on_root(directory)? {
+            return Ok(Rights::Full);
         }
         Ok(match self.user_namespace() {
-            Some(_) if self.elsewhere == Elsewhere::AsOwner => Reach::AsOwner,
-            _ => Reach::Nothing,
+            Some(_) if self.on_volumes == OnVolumes::AsOwner => Rights::AsOwner,
+            _ => Rights::Nothing,
         })
     }
 
@@ -274,33 +283,42 @@ impl Authority {
     }
 
     /// Returns true if two descriptors are on one mount.
-    pub(super) fn same_mount(&self, a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Result<bool, Errno> {
+    pub(in crate::apply) fn same_mount(
+        &self,
+        a: BorrowedFd<'_>,
+        b: BorrowedFd<'_>,
+    ) -> Result<bool, Errno> {
         Ok(self.mount_id(a)? == self.mount_id(b)?)
     }
 
-    fn judge(&self, directory: BorrowedFd<'_>, id: u64) -> Result<Reach, Errno> {
-        let otherwise = match self.elsewhere {
-            Elsewhere::Everything => Reach::Full,
-            Elsewhere::AsOwner => Reach::AsOwner,
-            Elsewhere::Nothing => Reach::Nothing,
+    fn judge(&self, directory: BorrowedFd<'_>, id: u64) -> Result<Rights, Errno> {
+        let otherwise = match self.on_volumes {
+            OnVolumes::Everything => Rights::Full,
+            OnVolumes::AsOwner => Rights::AsOwner,
+            OnVolumes::Nothing => Rights::Nothing,
         };
         let is_own = self.is_made_for_container(directory, id)?;
-        Ok(if is_own { Reach::Full } else { otherwise })
+        Ok(if is_own { Rights::Full } else { otherwise })
     }
 
     /// Returns true if a directory is on a tmpfs that a runtime mounted for this container alone.
-    pub(super) fn is_for_container_alone(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
+    pub(in crate::apply) fn is_for_container_alone(
+        &self,
+        directory: BorrowedFd<'_>,
+    ) -> Result<bool, Errno> {
         self.is_made_for_container(directory, self.mount_id(directory)?)
     }
 
     fn is_made_for_container(&self, directory: BorrowedFd<'_>, id: u64) -> Result<bool, Errno> {
-        Ok(is_tmpfs(directory)? && self.is_place(id)? && self.is_private_tmpfs(directory)?)
+        Ok(is_tmpfs(directory)?
+            && self.is_private_mount_point(id)?
+            && self.is_private_tmpfs(directory)?)
     }
 
     /// Returns true if a mount point is one at which runtimes mount filesystems for one container alone.
-    fn is_place(&self, id: u64) -> Result<bool, Errno> {
-        for place in PLACES {
-            if let Ok(found) = self.root.resolve_directory(Path::new(place))
+    fn is_private_mount_point(&self, id: u64) -> Result<bool, Errno> {
+        for point in PRIVATE_MOUNT_POINTS {
+            if let Ok(found) = self.root.resolve_directory(Path::new(point))
                 && self.mount_id(found.as_fd())? == id
             {
                 return Ok(true);
@@ -310,7 +328,10 @@ impl Authority {
     }
 
     /// Returns true if a directory is on a tmpfs, mounted from its root, that is not mounted in the caller's namespace.
-    pub(super) fn is_private_tmpfs(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
+    pub(in crate::apply) fn is_private_tmpfs(
+        &self,
+        directory: BorrowedFd<'_>,
+    ) -> Result<bool, Errno> {
         let Some(callers) = &self.callers else {
             return Ok(false);
         };
@@ -342,7 +363,12 @@ impl Authority {
 
     /// Describes a failure because a directory is on a volume, which it names unless the volume is read-only for
     /// everyone.
-    pub(super) fn refusal(&self, operation: &str, path: &Path, directory: BorrowedFd<'_>) -> Error {
+    pub(in crate::apply) fn refusal(
+        &self,
+        operation: &str,
+        path: &Path,
+        directory: BorrowedFd<'_>,
+    ) -> Error {
         if mount::attributes(directory).is_ok_and(|has| has.contains(MountAttributes::RDONLY)) {
             return Error::file(operation, path, Errno::EROFS);
         }
@@ -369,7 +395,7 @@ const HINT: &str = "files on a volume are created only with the rights of the co
 
 /// Drops the calling thread's supplementary groups, which could have permissions that the container's owner lacks.
 /// Returns false if the thread has groups but may not drop them.
-pub(super) fn drop_groups(group: u32) -> bool {
+pub(in crate::apply) fn drop_groups(group: u32) -> bool {
     match sandbox::set_groups(&[group]) {
         Ok(()) => true,
         Err(_) => nix::unistd::getgroups().is_ok_and(|groups| groups.is_empty()),

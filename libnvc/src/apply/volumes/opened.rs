@@ -1,4 +1,4 @@
-//! Caches the mounts of open directories of the container, and the privileges there.
+//! Caches the mounts of open directories of the container, and the rights there.
 //!
 //! A descriptor stays on the mount on which it was opened, whatever is renamed or mounted later, so neither changes
 //! while it is open.
@@ -8,29 +8,29 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 
-use crate::apply::reach::Reach;
+use crate::apply::volumes::rights::Rights;
 use crate::mount_id::mount_id_by;
 
 /// An open directory.
 #[derive(Debug)]
-pub(super) struct OpenDirectory {
+pub(in crate::apply) struct OpenDirectory {
     fd: OwnedFd,
     mount: OnceCell<u64>,
-    reach: OnceCell<Reach>,
+    rights: OnceCell<Rights>,
 }
 
 impl OpenDirectory {
     /// Returns the id of its mount; `descriptors` is this thread's `/proc/thread-self/fd`.
-    pub(super) fn mount_id(&self, descriptors: BorrowedFd<'_>) -> Result<u64, Errno> {
+    pub(in crate::apply) fn mount_id(&self, descriptors: BorrowedFd<'_>) -> Result<u64, Errno> {
         once(&self.mount, || mount_id_by(self.as_fd(), descriptors))
     }
 
-    /// Returns the privileges for creating files in it; calls `judge` the first time.
-    pub(super) fn reach(
+    /// Returns the rights for creating files in it; calls `judge` the first time.
+    pub(in crate::apply) fn rights(
         &self,
-        judge: impl FnOnce() -> Result<Reach, Errno>,
-    ) -> Result<Reach, Errno> {
-        once(&self.reach, judge)
+        judge: impl FnOnce() -> Result<Rights, Errno>,
+    ) -> Result<Rights, Errno> {
+        once(&self.rights, judge)
     }
 }
 
@@ -45,8 +45,8 @@ fn once<T: Copy>(cell: &OnceCell<T>, fill: impl FnOnce() -> Result<T, Errno>) ->
 
 impl From<OwnedFd> for OpenDirectory {
     fn from(fd: OwnedFd) -> Self {
-        let (mount, reach) = (OnceCell::new(), OnceCell::new());
-        Self { fd, mount, reach }
+        let (mount, rights) = (OnceCell::new(), OnceCell::new());
+        Self { fd, mount, rights }
     }
 }
 

@@ -1,11 +1,11 @@
-//! Runs actions with the privileges that a mount permits.
+//! Runs actions with the rights that a mount permits.
 
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
 
-/// The privileges for creating files on a mount.
+/// The rights for creating files on a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(in crate::apply) enum Rights {
     /// The caller's.
     Full,
     /// Those of the container's owner without any capability.
@@ -14,9 +14,12 @@ pub(super) enum Reach {
     Nothing,
 }
 
-impl Reach {
-    /// Runs an action with these privileges.
-    pub(super) fn act<T>(self, action: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+impl Rights {
+    /// Runs an action with these rights.
+    pub(in crate::apply) fn act<T>(
+        self,
+        action: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
         match self {
             Self::Full => action(),
             Self::AsOwner => {

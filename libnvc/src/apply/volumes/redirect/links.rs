@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::readlinkat;
 
-use super::{Redirection, TMPFS_PLACES};
+use super::{Redirection, TMPFS_PATHS};
 use crate::apply::ldconfig::builtin::fixed;
 use crate::apply::mount::target::Tree;
 use crate::apply::prepare::{Operation, Task};
@@ -36,7 +36,7 @@ impl Redirection {
             };
             let directory = at.parent();
             if !library::is_name(at.file_name().as_bytes())
-                || self.moved.contains_key(&directory)
+                || self.redirected.contains_key(&directory)
                 || tree.may_change(&directory)
                 || target_of(at, tree).is_some_and(|found| found == target.as_os_str())
             {
@@ -45,7 +45,7 @@ impl Redirection {
             if let Some(tmpfs) = self.tmpfs(tree) {
                 let to = tmpfs.join(directory.relative());
                 log::info!("{directory} may not be changed: its links go to {to}");
-                self.moved.insert(directory, to);
+                self.redirected.insert(directory, to);
             }
         }
     }
@@ -83,7 +83,7 @@ impl Redirection {
         let Some(tmpfs) = self.tmpfs(tree) else {
             let cause = format!(
                 "no link may be created there or in {}; {ENGINE}",
-                TMPFS_PLACES[0]
+                TMPFS_PATHS[0]
             );
             let error = Error::fault(ErrorKind::Volume, folder, cause);
             self.warnings
@@ -96,15 +96,15 @@ impl Redirection {
             .into_iter()
             .map(|(name, target)| (to.join(name), target));
         self.links.extend(links);
-        self.moved.insert(folder.clone(), to);
+        self.redirected.insert(folder.clone(), to);
     }
 
-    /// Returns the other target of a link whose place is another one.
+    /// Returns the other target of a link that is redirected.
     pub(super) fn target(&self, task: &Task<'_>, tree: &Tree<'_>) -> Option<PathBuf> {
         let Operation::Symlink { at, target, .. } = &task.operation else {
             return None;
         };
-        self.elsewhere(at)?;
+        self.new_path(at)?;
         let is_name = target.parent() == Some(Path::new(""));
         let directory = at.parent();
         let beside = directory.join(target);
