@@ -64,19 +64,12 @@ pub fn host_ldconfig() -> String {
     format!("--ldconfig=@{}", userland::host_ldconfig().display())
 }
 
-/// Returns `--ldconfig=` with a program that fails, in a scratch directory: the last step of `configure`.
+/// Returns `--ldconfig=` with a program that fails, in a scratch directory: the last step of `configure`. It is compiled
+/// with these additional arguments.
 ///
 /// # Panics
 /// It cannot be made.
-pub fn failing_ldconfig(scratch: &Scratch) -> String {
-    failing_ldconfig_with(scratch, &[])
-}
-
-/// Does the same, compiled with additional arguments.
-///
-/// # Panics
-/// It cannot be made.
-pub fn failing_ldconfig_with(scratch: &Scratch, arguments: &[String]) -> String {
+pub fn failing_ldconfig(scratch: &Scratch, arguments: &[String]) -> String {
     let path = scratch.join("ldconfig");
     compiled(Source::Failure, arguments)
         .and_then(|program| files::file(&path, program.as_slice(), 0o755))

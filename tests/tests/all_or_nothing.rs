@@ -13,7 +13,7 @@ use nvc_testkit::harness::{self, test};
 use nvc_testkit::machine::{self, Scratch};
 use nvc_tests::{
     State, command_line, configure, configure_on, debian, debian_root, failing_ldconfig,
-    failing_ldconfig_with, host_ldconfig, start,
+    host_ldconfig, start,
 };
 
 const EVERYTHING: &[&str] = &[
@@ -132,7 +132,7 @@ fn a_file_where_a_directory_must_go() {
 fn ldconfig_fails() {
     let (container, scratch) = (debian(), Scratch::new().unwrap());
     let before = State::of(&container);
-    let option = failing_ldconfig(&scratch);
+    let option = failing_ldconfig(&scratch, &[]);
     let message = configure(&container, &[EVERYTHING, &[&option]].concat()).fails();
     let program = option.trim_start_matches("--ldconfig=@");
     let text = format!("ldcache error: process {program} failed with error code: 3");
@@ -148,7 +148,7 @@ fn an_interruption_waits() {
     // A slow machine may be interrupted before it has anything to undo.
     let waited = [(0.7, 2), (5.0, 12)].iter().any(|(after, busy)| {
         let busy = [format!("-DBUSY={busy}")];
-        let ldconfig = failing_ldconfig_with(&scratch, &busy);
+        let ldconfig = failing_ldconfig(&scratch, &busy);
         let words = ["--no-cgroups", "--utility", "--device=0", &pid, &ldconfig];
         let words = [&["configure"][..], &words].concat();
         let mut line = command_line(machine::driver(), &words);
@@ -270,7 +270,7 @@ fn a_cache_of_another_owner_comes_back() {
     let cache = container.root().join("etc/ld.so.cache");
     std::os::unix::fs::chown(&cache, Some(0), Some(34)).unwrap();
     let before = State::of(&container);
-    let option = failing_ldconfig(&scratch);
+    let option = failing_ldconfig(&scratch, &[]);
     let message = configure(&container, &[EVERYTHING, &[&option]].concat()).fails();
     assert!(message.ends_with("failed with error code: 3"), "{message}");
     before.assert_unchanged(&container);
@@ -287,7 +287,7 @@ fn the_containers_writes_are_restored() {
     )
     .unwrap();
     let before = State::of(&container);
-    let option = failing_ldconfig(&scratch);
+    let option = failing_ldconfig(&scratch, &[]);
     configure(&container, &["--utility", "--device=0", &option]).fails();
     before.assert_unchanged(&container);
 }

@@ -153,7 +153,7 @@ fn allows(cgroup: DeviceCgroup, arguments: &[&str], allowed: &str) {
 /// Configures a container with a failing last step, after the rules were added.
 fn fail_at_the_end(container: &Container) {
     let scratch = Scratch::new().unwrap();
-    let option = failing_ldconfig(&scratch);
+    let option = failing_ldconfig(&scratch, &[]);
     configure(container, &["--utility", "--device=0", &option]).fails();
 }
 

@@ -26,7 +26,7 @@ use nvc_testkit::harness::{self, test};
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::{syscalls, tree::Tree};
 use nvc_tests::{
-    State, command_line, debian_root, failing_ldconfig_with, host_ldconfig, mounts_inside, start,
+    State, command_line, debian_root, failing_ldconfig, host_ldconfig, mounts_inside, start,
 };
 
 /// All possible options.

@@ -143,7 +143,7 @@ fn a_failure_in_the_container_leaves_them() {
     let scratch = Scratch::new().unwrap();
     let container = start(Builder::new(debian_root().no_programs()));
     let state = State::of(&container);
-    let ldconfig = failing_ldconfig(&scratch);
+    let ldconfig = failing_ldconfig(&scratch, &[]);
     let options = ["--device=0", "--imex-channel=7", "--no-cgroups", &ldconfig];
     host.configure(&container, &options).fails();
     state.assert_unchanged(&container);

@@ -205,7 +205,7 @@ impl Host {
     }
 
     fn fails(&self, container: u32) {
-        let line = self.line(container, &failing_ldconfig(&self.scratch));
+        let line = self.line(container, &failing_ldconfig(&self.scratch, &[]));
         let message = self.namespace.run(|| Run::cli(line).fails()).unwrap();
         assert!(message.ends_with("failed with error code: 3"), "{message}");
     }

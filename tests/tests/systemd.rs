@@ -139,7 +139,7 @@ impl Stage {
 
     fn fails_at_the_end(&self) -> String {
         let scratch = Scratch::new().unwrap();
-        self.run(&[&failing_ldconfig(&scratch)]).fails()
+        self.run(&[&failing_ldconfig(&scratch, &[])]).fails()
     }
 
     fn succeeds(&self) -> Outcome {

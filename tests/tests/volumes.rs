@@ -16,9 +16,7 @@ use nvc_testkit::harness::Need::Root;
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::tree::Tree;
 use nvc_testkit::{files, harness, rootfs};
-use nvc_tests::{
-    command_line, configure, debian_root, failing_ldconfig_with, host_ldconfig, start,
-};
+use nvc_tests::{command_line, configure, debian_root, failing_ldconfig, host_ldconfig, start};
 
 fn main() -> ExitCode {
     let mut tests = nvc_testkit::tests![&[Root];
@@ -316,7 +314,7 @@ fn tenant(shared: &Shared, directory: &Path) -> Vec<String> {
         symlink(text, directory.join(name)).unwrap();
     }
     let scratch = Scratch::new().unwrap();
-    let ldconfig = failing_ldconfig_with(&scratch, &["-DBUSY=2".into()]);
+    let ldconfig = failing_ldconfig(&scratch, &["-DBUSY=2".into()]);
     let pid = format!("--pid={}", shared.container.pid());
     let words = [&["configure", &ldconfig, "--no-cgroups", &pid][..], &USUAL].concat();
     let mut line = command_line(machine::driver(), &words);

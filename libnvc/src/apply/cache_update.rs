@@ -131,7 +131,7 @@ impl UpdateContext<'_, '_, '_> {
     fn take_snapshot(&self, news: &UpdateInput<'_>) -> Result<Snapshot> {
         let directories = [news.directories, news.folders].concat();
         let tree = &self.tree;
-        Snapshot::take_within(&tree.root, self.descriptors, &directories, &tree.authority)
+        Snapshot::take(&tree.root, self.descriptors, &directories, &tree.authority)
     }
 
     fn start_ldconfig(
@@ -151,7 +151,7 @@ impl UpdateContext<'_, '_, '_> {
             writes_volumes: authority.ldconfig_writes_everywhere(),
             descriptors: self.descriptors.as_fd(),
         };
-        ldconfig.start_within(self.tree.root.as_fd(), bounds)
+        ldconfig.start(self.tree.root.as_fd(), bounds)
     }
 }
 

@@ -362,7 +362,7 @@ impl<'a> Preparation<'a, '_> {
             return Ok(CacheUpdate::Builtin(loader, news));
         }
         let program = ahead.take_ldconfig(ldconfig)?;
-        let prepared = PreparedLdconfig::with(program, directories, self.options.no_pivot)?;
+        let prepared = PreparedLdconfig::new(program, directories, self.options.no_pivot)?;
         Ok(CacheUpdate::Run(prepared, news))
     }
 }

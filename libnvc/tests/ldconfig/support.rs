@@ -112,7 +112,7 @@ pub(crate) fn prepare(
     directories: &[ContainerPath],
     no_pivot: bool,
 ) -> Result<PreparedLdconfig, Error> {
-    PreparedLdconfig::new(program, directories, no_pivot)
+    PreparedLdconfig::open(program, directories, no_pivot)
 }
 
 pub(crate) fn prepared_probe(mode: &str) -> PreparedLdconfig {
@@ -153,7 +153,7 @@ impl Run {
     pub(crate) fn restoring(self, root: &Root, change: impl FnOnce() + Send) -> Result<(), Error> {
         self.in_namespace(root, |rootfs| {
             let descriptors = File::open("/proc/thread-self/fd").unwrap();
-            let memory = Snapshot::take(rootfs, descriptors, &library_directories())?;
+            let memory = Snapshot::of_root_alone(rootfs, descriptors, &library_directories())?;
             memory.clear_way()?;
             change();
             memory.restore()

@@ -19,7 +19,7 @@ pub(crate) fn killed(name: &str, cgroup: fn() -> DeviceCgroup) {
     let twice = second_time(cgroup);
     let scratch = Scratch::new().unwrap();
     // One that takes long enough to be found if it survives.
-    let slow = failing_ldconfig_with(&scratch, &["-DBUSY=8".to_owned()]);
+    let slow = failing_ldconfig(&scratch, &["-DBUSY=8".to_owned()]);
     let real = host_ldconfig();
     let mut cases = Vec::new();
     let wanted = match only() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nvc_testkit::compile::Source;
 use nvc_testkit::driver::Builder;
 use nvc_testkit::tree::Tree;
-use nvc_tests::{failing_ldconfig_with, host_ldconfig};
+use nvc_tests::{failing_ldconfig, host_ldconfig};
 
 use super::shifted::{FIRST, container, end, run};
 use super::world::{World, own};
@@ -123,7 +123,7 @@ pub(crate) fn another_tenants_links() {
     symlink("libx.so.1.1", volume.join("libx.so.1")).unwrap();
     symlink("v1", volume.join("current")).unwrap();
     let (child, pid) = container(&world, &mounted(&world, "vol"));
-    let ldconfig = failing_ldconfig_with(&world.scratch, &["-DBUSY=2".into()]);
+    let ldconfig = failing_ldconfig(&world.scratch, &["-DBUSY=2".into()]);
     thread::scope(|scope| {
         let running = scope.spawn(|| run(&world, pid, &ldconfig).fails());
         let cache = world.root.join("etc/ld.so.cache");

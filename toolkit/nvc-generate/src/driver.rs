@@ -32,7 +32,7 @@ pub(super) fn root(options: &Options) -> PathBuf {
 /// Starts the query of the driver.
 pub(super) fn session(options: &Options) -> Result<DriverSession> {
     let directories = options.library_search.iter().map(HostPath::new).collect();
-    session::open_searching(root(options), directories, &options.query)
+    session::open(root(options), directories, &options.query)
 }
 
 /// Opens the root of the device nodes.

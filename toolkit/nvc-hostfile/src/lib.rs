@@ -19,6 +19,7 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
+use owner::Caller;
 use walk::{PathTrust, Place, failed, find, kind};
 
 pub mod cause;
@@ -73,7 +74,7 @@ impl HostFile {
     }
 
     fn find(path: &Path, way: PathTrust) -> Result<Self> {
-        let place = find(path, way, true)?;
+        let place = find(Caller::current(), path, way, true)?;
         let old = existing(&place).map_err(|errno| failed(path, errno))?;
         let text = old.as_ref().map(|file| content(path, file)).transpose()?;
         Ok(Self {
@@ -169,7 +170,7 @@ impl HostFile {
 /// # Errors
 /// It cannot be written, or a directory on the way is another user's link.
 pub fn write(path: &Path, text: &str) -> Result<()> {
-    let mut place = find(path, PathTrust::Any, true)?;
+    let mut place = find(Caller::current(), path, PathTrust::Any, true)?;
     place.make_directory()?;
     let written = if place.is_trusted() {
         replace_or_write(&place, text.as_bytes())
@@ -211,7 +212,7 @@ fn replace_or_write(place: &Place, text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// As [`write`].
 pub fn create(path: &Path, text: &[u8], mode: u32) -> Result<()> {
-    let mut place = find(path, PathTrust::Any, false)?;
+    let mut place = find(Caller::current(), path, PathTrust::Any, false)?;
     place.make_directory()?;
     put(place.directory(), &place.name, text, &Like::exactly(mode))
         .map(drop)

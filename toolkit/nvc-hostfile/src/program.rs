@@ -11,7 +11,7 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{SFlag, fstatat};
 
 use super::owner::Caller;
-use super::walk::{PathTrust, find_for, kind};
+use super::walk::{PathTrust, find, kind};
 
 /// Fails if a user other than root, the caller and those who may change the file `own` can change a program or exchange
 /// it for another.
@@ -23,7 +23,7 @@ use super::walk::{PathTrust, find_for, kind};
 /// Why it cannot be trusted.
 pub fn check_program(path: &Path, own: &Metadata) -> Result<()> {
     let caller = Caller::current().or_who_may_change(own);
-    let place = find_for(caller, path, PathTrust::Any, true)?;
+    let place = find(caller, path, PathTrust::Any, true)?;
     if let Some(exposed) = place.exposed() {
         return Err(refused(exposed.to_string()));
     }

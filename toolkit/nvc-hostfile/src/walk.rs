@@ -41,12 +41,7 @@ pub(super) struct Place {
 }
 
 /// Returns the place of a file. A link in the last component is followed if it may be followed and `last` is true.
-pub(super) fn find(path: &Path, way: PathTrust, last: bool) -> Result<Place> {
-    find_for(Caller::current(), path, way, last)
-}
-
-/// Works like [`find`], for a caller that trusts further users.
-pub(super) fn find_for(caller: Caller, path: &Path, way: PathTrust, last: bool) -> Result<Place> {
+pub(super) fn find(caller: Caller, path: &Path, way: PathTrust, last: bool) -> Result<Place> {
     if path.file_name().is_none() {
         let text = format!("{} is not a file name", path.display());
         return Err(Error::new(ErrorKind::InvalidArgument, text));

@@ -10,19 +10,11 @@ use libnvc::host::query::{QueryProgram, QueryRequest};
 use libnvc::host::{CudaFacts, DeviceInfo, DriverConfig, DriverSession, cuda_facts};
 use libnvc::{HostPath, Result};
 
-/// Starts `program`'s query of the driver below a root.
+/// Starts `program`'s query of the driver below a root. Looks for NVML in `directories` below the root first.
 ///
 /// # Errors
 /// Those of [`DriverSession::open`].
-pub fn open(root: PathBuf, program: &QueryProgram) -> Result<DriverSession> {
-    DriverSession::open(&of(root, program), None)
-}
-
-/// Does the same, and looks for NVML in `directories` below the root first.
-///
-/// # Errors
-/// Those of [`DriverSession::open`].
-pub fn open_searching(
+pub fn open(
     root: PathBuf,
     directories: Vec<HostPath>,
     program: &QueryProgram,

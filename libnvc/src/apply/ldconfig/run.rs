@@ -60,7 +60,7 @@ pub(in crate::apply) struct Bounds<'a> {
 
 /// A started program, killed on drop.
 #[derive(Debug)]
-pub struct RunningLdconfig {
+pub(in crate::apply) struct RunningLdconfig {
     process: SandboxedProcess,
     output: Option<OwnedFd>,
     report: OwnedFd,
@@ -79,10 +79,11 @@ pub(in crate::apply) enum Program {
 }
 
 impl Program {
-    /// Opens, checks and copies the host's program. The image's own is left to [`PreparedLdconfig::run`].
+    /// Opens, checks and copies the host's program. The image's own is left to [`PreparedLdconfig::start`].
     ///
     /// # Errors
-    /// Those of [`PreparedLdconfig::new`] that concern the program.
+    /// Kind [`ErrorKind::LdCache`]: `open failed: <path>: <cause>` as in upstream; the program is a script or
+    /// dynamically linked; the system cannot create sealed copies.
     pub(in crate::apply) fn open(ldconfig: &Ldconfig) -> Result<Self> {
         Ok(match ldconfig {
             Ldconfig::Host(path) => {
@@ -135,20 +136,23 @@ impl Executable<'_> {
 }
 
 impl PreparedLdconfig {
-    /// Opens, checks and seals the program, in the caller's namespaces and before anything is changed.
-    ///
-    /// With `no_pivot` the sandbox's root is covered instead of exchanged, for roots on a ramdisk.
+    /// Opens the program, in the caller's namespaces and before anything is changed.
     ///
     /// # Errors
-    /// Kind [`ErrorKind::LdCache`]: `open failed: <path>: <cause>` as in upstream; the program is a script or
-    /// dynamically linked; the system cannot create sealed copies.
+    /// Those of [`Program::open`].
     #[cfg(any(test, feature = "testing"))]
-    pub fn new(ldconfig: &Ldconfig, directories: &[ContainerPath], no_pivot: bool) -> Result<Self> {
-        Self::with(Program::open(ldconfig)?, directories, no_pivot)
+    pub fn open(
+        ldconfig: &Ldconfig,
+        directories: &[ContainerPath],
+        no_pivot: bool,
+    ) -> Result<Self> {
+        Self::new(Program::open(ldconfig)?, directories, no_pivot)
     }
 
-    /// Does the same with an open program.
-    pub(in crate::apply) fn with(
+    /// Prepares to run a program with these directories on its command line.
+    ///
+    /// With `no_pivot` the sandbox's root is covered instead of exchanged, for roots on a ramdisk.
+    pub(in crate::apply) fn new(
         program: Program,
         directories: &[ContainerPath],
         no_pivot: bool,
@@ -188,32 +192,12 @@ impl PreparedLdconfig {
         self
     }
 
-    /// Runs the program in the container's root as the container's owner, and waits for it.
+    /// Runs the program as this owner, and waits for it; it can write only on the root's own mount.
     ///
     /// # Errors
     /// Those of [`start`](Self::start) and `RunningLdconfig::finish`.
     #[cfg(any(test, feature = "testing"))]
     pub fn run(&self, rootfs: BorrowedFd<'_>, owner_uid: u32, owner_gid: u32) -> Result<()> {
-        let started = self.start(rootfs, owner_uid, owner_gid)?;
-        started.map_or(Ok(()), RunningLdconfig::finish)
-    }
-
-    /// Starts the program in the container's root as the container's owner. Returns None if the program belongs to the
-    /// image, and the image does not have it. It can write only on the root's own mount.
-    ///
-    /// Must be called by a thread that has entered the container's mount namespace, with a descriptor of the root
-    /// opened there and with its own /proc. The thread must outlive the program, because the kernel kills the program
-    /// when this thread ends.
-    ///
-    /// # Errors
-    /// Kind [`ErrorKind::LdCache`]: the process could not be started.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn start(
-        &self,
-        rootfs: BorrowedFd<'_>,
-        owner_uid: u32,
-        owner_gid: u32,
-    ) -> Result<Option<RunningLdconfig>> {
         let descriptors = inroot::own_descriptors().map_err(cannot_start)?;
         let bounds = Bounds {
             owner: (owner_uid, owner_gid),
@@ -221,11 +205,20 @@ impl PreparedLdconfig {
             writes_volumes: false,
             descriptors: descriptors.as_fd(),
         };
-        self.start_within(rootfs, bounds)
+        let started = self.start(rootfs, bounds)?;
+        started.map_or(Ok(()), RunningLdconfig::finish)
     }
 
-    /// Does the same with other limits.
-    pub(in crate::apply) fn start_within(
+    /// Starts the program in the container's root. Returns None if the program belongs to the image, and the image does
+    /// not have it.
+    ///
+    /// Must be called by a thread that has entered the container's mount namespace, with a descriptor of the root
+    /// opened there and with its own /proc. The thread must outlive the program, because the kernel kills the program
+    /// when this thread ends.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: the process could not be started.
+    pub(in crate::apply) fn start(
         &self,
         rootfs: BorrowedFd<'_>,
         bounds: Bounds<'_>,
@@ -307,7 +300,7 @@ impl RunningLdconfig {
     /// # Errors
     /// Kind [`ErrorKind::LdCache`]: upstream's `process <path> failed with error code: <n>` and `process <path>
     /// terminated with signal <n>`; `ldconfig's sandbox: <step>: <cause>` if it was not executed; a timeout.
-    pub fn finish(mut self) -> Result<()> {
+    pub(in crate::apply) fn finish(mut self) -> Result<()> {
         let (ended, said) = watch::watch(&self.process, self.output.take(), self.until);
         for line in said.lines() {
             log::info!("ldconfig: {line}");

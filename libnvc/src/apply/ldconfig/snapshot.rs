@@ -69,29 +69,29 @@ const AUX_CACHE_DIRECTORY: &str = "/var/cache/ldconfig";
 const AUX_CACHE: &str = "aux-cache";
 
 impl Snapshot {
-    /// Takes a snapshot of a container's root, in the mount namespace of the calling thread, before ldconfig runs there
-    /// with these directories on its command line. `descriptors` is this thread's `/proc/thread-self/fd`, opened while
-    /// /proc was not the container's.
+    /// Takes one if ldconfig may change only what is on the root's own mount.
     ///
     /// # Errors
-    /// Kind [`ErrorKind::LdCache`]: an existing file cannot be read, or is a fifo, on which ldconfig would block until
-    /// its deadline.
+    /// As if there were no other mount.
     #[cfg(any(test, feature = "testing"))]
-    pub fn take(
+    pub fn of_root_alone(
         rootfs: impl AsFd,
         descriptors: impl AsFd,
         directories: &[ContainerPath],
     ) -> Result<Self> {
         let root = copy_of_root(rootfs.as_fd())?;
         let authority = Authority::of_root_alone(&root, descriptors.as_fd())?;
-        Self::take_within(rootfs, descriptors, directories, &authority)
+        Self::take(rootfs, descriptors, directories, &authority)
     }
 
-    /// Does the same if ldconfig may change what that authority permits.
+    /// Takes a snapshot of a container's root, in the mount namespace of the calling thread, before ldconfig runs there
+    /// with these directories on its command line. `descriptors` is this thread's `/proc/thread-self/fd`, opened while
+    /// /proc was not the container's. ldconfig may change what the authority permits.
     ///
     /// # Errors
-    /// Those of [`take`](Self::take); the cache is on a volume.
-    pub(in crate::apply) fn take_within(
+    /// Kind [`ErrorKind::LdCache`]: an existing file cannot be read, or is a fifo, on which ldconfig would block until
+    /// its deadline; the cache is on a volume.
+    pub(in crate::apply) fn take(
         rootfs: impl AsFd,
         descriptors: impl AsFd,
         directories: &[ContainerPath],

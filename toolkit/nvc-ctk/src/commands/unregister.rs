@@ -59,7 +59,7 @@ pub(super) fn run(line: &CommandLine) -> Result<u8> {
     for mention in mentions.filter(|mention| !noted.contains(&mention.file)) {
         warn!("{mention}");
     }
-    for container in containers::running(Path::new("/"), &work.programs) {
+    for container in containers::running(Path::new("/"), &work.programs, containers::TIMEOUT) {
         warn!("{container}");
     }
     Ok(u8::from(!is_complete))

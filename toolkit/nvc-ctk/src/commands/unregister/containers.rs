@@ -29,7 +29,7 @@ const DOCKERS: &str = "moby";
 const CONMON: &str = "conmon";
 
 /// How long reading all of their command lines may take.
-const TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Size limit of the files that are read.
 const MAX_SIZE: u64 = 64 << 10;
@@ -58,18 +58,14 @@ impl fmt::Display for Container {
 }
 
 /// Returns the running containers of these programs. `root` is `/`, except in tests.
-pub(super) fn running(root: &Path, programs: &Programs<'_>) -> Vec<Container> {
-    running_within(root, programs, TIMEOUT)
-}
-
-fn running_within(root: &Path, programs: &Programs<'_>, patience: Duration) -> Vec<Container> {
+pub(super) fn running(root: &Path, programs: &Programs<'_>, timeout: Duration) -> Vec<Container> {
     let mut found: Vec<Container> = BUNDLES
         .iter()
         .flat_map(|top| entries(&root.join(top)))
         .flat_map(|namespace| entries(&namespace))
         .filter_map(|bundle| of_bundle(root, &bundle, programs))
         .collect();
-    let end = Instant::now() + patience;
+    let end = Instant::now() + timeout;
     for process in conmons(&root.join("proc")) {
         let rest = end.saturating_duration_since(Instant::now());
         if rest.is_zero() {
@@ -211,8 +207,7 @@ mod tests {
         put("proc/21/status", ids);
         let fifo = nix::sys::stat::Mode::S_IRWXU;
         nix::unistd::mkfifo(&root.join("proc/1/cmdline"), fifo).unwrap();
-        let patience = Duration::from_secs(2);
-        let found: Vec<String> = running_within(&root, &programs, patience)
+        let found: Vec<String> = running(&root, &programs, Duration::from_secs(2))
             .into_iter()
             .map(|found| format!("{} {} {:?}", found.engine, found.id, found.pid))
             .collect();
