@@ -165,7 +165,7 @@ pub fn missing(spec: &Spec) -> Vec<String> {
             }
         }
         for node in &edits.device_nodes {
-            if let Err(error) = nodes::look_up(Path::new(on_host(node))) {
+            if let Err(error) = nodes::look_up(Path::new(node.on_host())) {
                 lines.insert(error.message());
             }
         }
@@ -178,7 +178,7 @@ pub fn missing(spec: &Spec) -> Vec<String> {
 pub fn renumbered(spec: &Spec) -> Vec<String> {
     let mut lines = BTreeSet::new();
     for node in nodes_of(spec).filter(|node| node.major != 0) {
-        let path = on_host(node);
+        let path = node.on_host();
         let (major, minor) = (node.major.unsigned_abs(), node.minor.unsigned_abs());
         if let Ok(found) = nodes::look_up(Path::new(path))
             && (major, minor) != (found.major, found.minor)
@@ -195,7 +195,7 @@ pub fn renumbered(spec: &Spec) -> Vec<String> {
 /// Containers would get those.
 pub fn outdated(spec: &Spec, drivers: &CharDrivers) -> Vec<String> {
     let found = nodes_of(spec).filter_map(|node| {
-        let found = nodes::look_up(Path::new(on_host(node))).ok()?;
+        let found = nodes::look_up(Path::new(node.on_host())).ok()?;
         let error = nodes::check(node, found, drivers).err()?;
         Some(error.message())
     });
@@ -225,14 +225,6 @@ fn nodes_of(spec: &Spec) -> impl Iterator<Item = &DeviceNode> {
     let devices = spec.devices.iter().map(|device| &device.container_edits);
     let edits = devices.chain([&spec.container_edits]);
     edits.flat_map(|edits| &edits.device_nodes)
-}
-
-fn on_host(node: &DeviceNode) -> &str {
-    if node.host_path.is_empty() {
-        &node.path
-    } else {
-        &node.host_path
-    }
 }
 
 #[cfg(test)]

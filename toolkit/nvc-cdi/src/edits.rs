@@ -237,10 +237,7 @@ impl<'a> CompleteNode<'a> {
 }
 
 fn complete<'a>(node: &'a DeviceNode, host: Host<'_>) -> Result<CompleteNode<'a>> {
-    let path = match node.host_path.as_str() {
-        "" => &node.path,
-        other => other,
-    };
+    let path = node.on_host();
     let is_fifo = node.kind == "p";
     let number = |value: i64| {
         u64::try_from(value).map_err(|_| {

@@ -161,6 +161,16 @@ pub struct IntelRdt {
     pub enable_monitoring: bool,
 }
 
+impl DeviceNode {
+    /// Returns the path on the host.
+    pub fn on_host(&self) -> &str {
+        match self.host_path.as_str() {
+            "" => &self.path,
+            path => path,
+        }
+    }
+}
+
 impl Hook {
     /// Returns true if engines may start the program as root with the container's environment: it runs in the
     /// container's namespaces, and has none of its own.

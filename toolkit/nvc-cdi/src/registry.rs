@@ -254,10 +254,7 @@ fn names_start_of_uuid(qualified: &str) -> bool {
 /// Makes the type of a node explicit: all of NVIDIA's devices are character devices, and older files record no type. A
 /// node with a recorded number must exist, as long as its type is not recorded.
 fn as_character(node: &mut DeviceNode) {
-    let path = match node.host_path.as_str() {
-        "" => &node.path,
-        other => other,
-    };
+    let path = node.on_host();
     if node.kind.is_empty() && (node.major == 0 || Path::new(path).symlink_metadata().is_ok()) {
         node.kind = CHARACTER.into();
     }

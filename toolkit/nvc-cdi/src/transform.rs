@@ -56,12 +56,7 @@ impl Transform {
             node.path = self.path(&node.path);
             return;
         }
-        let host = if node.host_path.is_empty() {
-            &node.path
-        } else {
-            &node.host_path
-        };
-        let moved = self.path(host);
+        let moved = self.path(node.on_host());
         if !node.host_path.is_empty() || moved != node.path {
             node.host_path = moved;
         }

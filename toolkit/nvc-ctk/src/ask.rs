@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libnvc::{Error, ErrorKind, Result};
-use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
+use nvc_hostfile::system;
 
 /// How long a program may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,10 +55,7 @@ pub(crate) fn ask_within(program: &str, arguments: &[&str], timeout: Duration) -
         .stderr(Stdio::piped())
         .process_group(0) // it ends with its descendants
         .spawn()
-        .map_err(|error| {
-            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-            Error::file("execution failed", program, errno)
-        })?;
+        .map_err(|error| system("execution failed", program, &error))?;
     let mut group = Group(child);
     let (out, err) = (answer(group.0.stdout.take()), answer(group.0.stderr.take()));
     let (mut out, mut err) = (Answer::new(out), Answer::new(err));

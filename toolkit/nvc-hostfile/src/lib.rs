@@ -20,7 +20,7 @@ use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use owner::Caller;
-use walk::{PathTrust, Place, failed, find, kind};
+use walk::{PathTrust, Place, failed, find};
 
 pub mod cause;
 pub mod draft;
@@ -36,6 +36,7 @@ mod walk;
 
 use draft::{Like, put};
 pub use program::check_program;
+pub use walk::kind;
 
 /// Size limit of files that are read; configurations and specifications are far smaller.
 const MAX_SIZE: u64 = 64 << 20;
@@ -280,11 +281,8 @@ fn not_written(path: &Path, error: &io::Error) -> Error {
 }
 
 /// Returns the error of an operation on a file.
-pub fn system(operation: &str, path: &Path, error: &io::Error) -> Error {
-    let errno = error
-        .raw_os_error()
-        .map(Errno::from_raw)
-        .unwrap_or(Errno::EIO);
+pub fn system(operation: &str, path: impl AsRef<Path>, error: &io::Error) -> Error {
+    let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
     Error::file(operation, path, errno)
 }
 

@@ -289,6 +289,6 @@ pub(super) fn failed(path: &Path, errno: Errno) -> Error {
 }
 
 /// Returns a file's type.
-pub(super) fn kind(stat: &FileStat) -> SFlag {
+pub fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }

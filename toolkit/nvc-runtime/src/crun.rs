@@ -10,6 +10,7 @@ use std::path::Path;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{SFlag, fstat};
+use nvc_hostfile::kind;
 use nvc_oci::spec::Spec;
 use nvc_program::messages::{STDERR, STREAM_ANNOTATIONS, is_stderr};
 use serde_json::json;
@@ -71,9 +72,7 @@ fn can_be_opened() -> bool {
         return false;
     }
     let stderr = std::io::stderr();
-    let is_file = fstat(&stderr).is_ok_and(|stat| {
-        SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
-    });
+    let is_file = fstat(&stderr).is_ok_and(|stat| kind(&stat) == SFlag::S_IFREG);
     // The runtime would overwrite the hooks' messages with its own.
     let appends = || {
         let flags = OFlag::from_bits_retain(fcntl(&stderr, FcntlArg::F_GETFL)?);

@@ -27,7 +27,7 @@ pub(crate) fn edits(log: &mut Log, edits: &Edits, source: &Source<'_>) {
     }
     let mut say = |what: String| log.write(Level::Debug, &what);
     for node in &edits.device_nodes {
-        let why = source.of_node(on_host(&node.host_path, &node.path));
+        let why = source.of_node(Path::new(node.on_host()));
         say(format!(
             "adding node {}{}: {why}",
             node.path,
@@ -55,14 +55,6 @@ pub(crate) fn edits(log: &mut Log, edits: &Edits, source: &Source<'_>) {
             "adding group {group}: owner of a node that others may not open"
         ));
     }
-}
-
-fn on_host<'a>(host_path: &'a str, path: &'a str) -> &'a Path {
-    Path::new(if host_path.is_empty() {
-        path
-    } else {
-        host_path
-    })
 }
 
 /// Returns the place on the host, if it is another.

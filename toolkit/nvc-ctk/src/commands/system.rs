@@ -3,12 +3,11 @@
 pub(super) mod links;
 pub(super) mod nodes;
 
-use std::path::Path;
 use std::process::Command;
 
 use libnvc::host::major_of;
 use libnvc::{Error, ErrorKind, Result};
-use nix::errno::Errno;
+use nvc_hostfile::system;
 
 /// The kernel modules, in dependency order.
 const MODULES: [&str; 3] = ["nvidia", "nvidia-uvm", "nvidia-modeset"];
@@ -42,8 +41,7 @@ fn load_modules(root: &str, dry_run: bool) -> Result<()> {
             continue;
         }
         let output = Command::new(words[0]).args(&words[1..]).output();
-        let output =
-            output.map_err(|error| system("execution failed", Path::new(words[0]), &error))?;
+        let output = output.map_err(|error| system("execution failed", words[0], &error))?;
         if !output.status.success() {
             let reason = String::from_utf8_lossy(&output.stderr);
             let text = format!("{}: {}: {}", words.join(" "), output.status, reason.trim());
@@ -51,9 +49,4 @@ fn load_modules(root: &str, dry_run: bool) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn system(operation: &str, path: &Path, error: &std::io::Error) -> Error {
-    let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-    Error::file(operation, path, errno)
 }

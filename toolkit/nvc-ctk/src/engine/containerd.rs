@@ -12,7 +12,7 @@ mod section;
 use std::path::Path;
 
 use libnvc::Result;
-use toml_edit::{DocumentMut, Item, Table, value};
+use toml_edit::{DocumentMut, Item, value};
 
 pub(crate) use drop_in::{names, share_import, without};
 pub(crate) use hidden::hidden;
@@ -22,7 +22,6 @@ use section::{BUILT_IN, cdi_key, keep_default, plugin_of, register, runtimes_of,
 use super::change::Change;
 use super::undo::Removal;
 use super::{Files, Runtime, tables};
-use crate::toml_values;
 
 /// containerd's configuration file.
 pub(crate) const CONFIG: &str = "/etc/containerd/config.toml";
@@ -123,10 +122,10 @@ pub(crate) fn restore(
     let runtime = [&runtimes_of(version)[..], &[name]].concat();
     let mut changed = changed_keys(version, name);
     if tables::get_in(root, &runtime).is_some() {
-        put_back(path, root, &runtime, old_item(&runtime))?;
+        tables::put_back(path, root, &runtime, old_item(&runtime))?;
         let default = ["plugins", plugin, "containerd", "default_runtime_name"];
         if tables::text_in(root, &default) == Some(name) {
-            put_back(path, root, &default, old_item(&default))?;
+            tables::put_back(path, root, &default, old_item(&default))?;
             let others = tables::get_in(root, &runtimes_of(version));
             let has_others = others
                 .and_then(Item::as_table_like)
@@ -138,7 +137,7 @@ pub(crate) fn restore(
         }
         if old.is_some() && !removal.others_stay {
             for key in [cdi_key(version), &["plugins", plugin, "enable_cdi"][..]] {
-                put_back(path, root, key, old_item(key))?;
+                tables::put_back(path, root, key, old_item(key))?;
             }
         }
     }
@@ -188,17 +187,4 @@ fn edited(
         changed.push([&runtimes_of(version)[..], &[BUILT_IN]].concat());
     }
     tables::checked(path, &original, &document, &changed)
-}
-
-fn put_back(path: &Path, root: &mut Table, keys: &[&str], before: Option<Item>) -> Result<()> {
-    let Some((key, above)) = keys.split_last() else {
-        return Ok(());
-    };
-    match before {
-        Some(item) => {
-            toml_values::insert(tables::table(path, root, above)?, key, item);
-        }
-        None => tables::remove(root, keys),
-    }
-    Ok(())
 }

@@ -75,12 +75,7 @@ pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<Stri
 /// Returns the runtimes that a text registers, with their programs.
 pub(crate) fn registered(path: &Path, text: &str) -> Result<Vec<(String, String)>> {
     let document = tables::parse(path, text)?;
-    let runtimes = tables::get(document.as_item(), &RUNTIMES).and_then(Item::as_table_like);
-    let runtimes = runtimes.into_iter().flat_map(|table| table.iter());
-    let program = |entry| tables::text(entry, &["runtime_path"]).unwrap_or_default();
-    Ok(runtimes
-        .map(|(name, entry)| (name.into(), program(entry).into()))
-        .collect())
+    Ok(tables::programs(&document, &RUNTIMES, &["runtime_path"]))
 }
 
 /// Removes the runtime from a text; the keys that [`add`] sets get their values from the former text.
@@ -100,12 +95,7 @@ pub(crate) fn restore(path: &Path, text: &str, removal: Removal<'_>) -> Result<O
         keys.push(DEFAULT.to_vec());
     }
     for keys in keys {
-        match (old_item(&keys), keys.split_last()) {
-            (Some(item), Some((key, above))) => {
-                toml_values::insert(tables::table(path, root, above)?, key, item);
-            }
-            _ => tables::remove(root, &keys),
-        }
+        tables::put_back(path, root, &keys, old_item(&keys))?;
     }
     let changed = changed_keys(name);
     // Tables without settings are equivalent to no file.
@@ -125,14 +115,7 @@ fn changed_keys(name: &str) -> [Vec<&str>; 2] {
 }
 
 fn options_of_default(root: &Item, own: &str) -> Item {
-    let default = tables::text(root, &DEFAULT);
-    default
-        .filter(|name| !name.starts_with("nvidia") && *name != own)
-        .into_iter()
-        .chain(["runc", "crun"])
-        .find_map(|name| {
-            tables::get(root, &[&RUNTIMES[..], &[name]].concat())
-                .filter(|item| item.is_table_like())
-        })
-        .map_or_else(|| Item::Table(Table::new()), tables::clean)
+    let (runtimes, default) = (tables::get(root, &RUNTIMES), tables::text(root, &DEFAULT));
+    let options = tables::options_of_default(runtimes, default, &[own]);
+    options.unwrap_or_else(|| Item::Table(Table::new()))
 }

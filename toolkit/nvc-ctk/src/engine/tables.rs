@@ -55,6 +55,50 @@ pub(super) fn text_in<'a>(table: &'a Table, keys: &[&str]) -> Option<&'a str> {
     get_in(table, keys)?.as_str()
 }
 
+/// Returns the runtimes in the table at a key path, each with the program at a key path in its entry.
+pub(super) fn programs(
+    document: &DocumentMut,
+    runtimes: &[&str],
+    program: &[&str],
+) -> Vec<(String, String)> {
+    let runtimes = get(document.as_item(), runtimes).and_then(Item::as_table_like);
+    let runtimes = runtimes.into_iter().flat_map(|table| table.iter());
+    let program = |entry| text(entry, program).unwrap_or_default();
+    runtimes
+        .map(|(name, entry)| (name.into(), program(entry).into()))
+        .collect()
+}
+
+/// Returns the table of the default runtime, unless it is one of our `own`, or of runc or crun, whichever exists first.
+pub(super) fn options_of_default<S: AsRef<str>>(
+    runtimes: Option<&Item>,
+    default: Option<&str>,
+    own: &[S],
+) -> Option<Item> {
+    default
+        .filter(|name| !name.starts_with("nvidia") && own.iter().all(|own| own.as_ref() != *name))
+        .into_iter()
+        .chain(["runc", "crun"])
+        .find_map(|name| get(runtimes?, &[name]).filter(|item| item.is_table_like()))
+        .map(clean)
+}
+
+/// Gives the item at a key path its former value, or removes it.
+pub(super) fn put_back(
+    path: &Path,
+    root: &mut Table,
+    keys: &[&str],
+    before: Option<Item>,
+) -> Result<()> {
+    match (before, keys.split_last()) {
+        (Some(item), Some((key, above))) => {
+            toml_values::insert(table(path, root, above)?, key, item);
+        }
+        _ => remove(root, keys),
+    }
+    Ok(())
+}
+
 /// Returns the table at a key path; creates it if missing.
 pub(super) fn table<'a>(
     path: &Path,

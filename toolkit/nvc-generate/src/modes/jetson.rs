@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use libnvc::request::Request;
 use libnvc::{Error, ErrorKind, Result};
-use nix::errno::Errno;
+use nvc_hostfile::system;
 use nvc_program::hook_names;
 
 use crate::content::Content;
@@ -105,10 +105,7 @@ fn entries(options: &Options) -> Result<(Vec<csv::Entry>, Vec<String>)> {
     };
     let (mut entries, mut missing) = (Vec::new(), Vec::new());
     for file in &files {
-        let failed = |error: std::io::Error| {
-            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-            Error::file("open failed", file, errno)
-        };
+        let failed = |error| system("open failed", file, &error);
         match list::read(file) {
             Ok(read) => entries.extend(read),
             Err(error) if error.kind() == ErrorKindOfIo::NotFound => missing.push(failed(error)),

@@ -128,11 +128,7 @@ fn number(node: &DeviceNode) -> Option<NodeNumber> {
         let [major, minor] = [node.major, node.minor].map(u64::try_from);
         return Some((kind.to_owned(), major.ok()?, minor.ok()?));
     }
-    let path = match node.host_path.as_str() {
-        "" => &node.path,
-        path => path,
-    };
-    let found = nodes::look_up(Path::new(path)).ok()?;
+    let found = nodes::look_up(Path::new(node.on_host())).ok()?;
     Some((found.kind.to_string(), found.major, found.minor))
 }
 

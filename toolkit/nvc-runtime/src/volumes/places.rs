@@ -14,6 +14,7 @@ use std::rc::Rc;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nvc_hostfile::kind;
 use nvc_oci::paths::{absolute, clean};
 use serde_json::Value;
 
@@ -261,10 +262,6 @@ fn lookup(directory: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, FileStat), Errn
     }?;
     let stat = fstat(&fd)?;
     Ok((fd, stat))
-}
-
-fn kind(stat: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
 /// Returns the components of a path, the first one last.

@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
-use nix::errno::Errno;
 use nvc_cdi::emit::{Format, text};
 use nvc_cdi::{STANDARD_DIRECTORIES, Spec, file, names, version};
 use nvc_generate::{
     Channels, Files, Flags, GeneratedSpecs, HookProgram, Hooks, Mode, Naming, Options, PARTS,
     generate,
 };
+use nvc_hostfile::system;
 use nvc_policy::config;
 use nvc_policy::config::lookup::Place;
 use nvc_program::hook_names;
@@ -300,10 +300,7 @@ fn made_absolute(path: &Path) -> Result<PathBuf> {
     if path.is_absolute() {
         return Ok(path.to_owned());
     }
-    std::path::absolute(path).map_err(|error| {
-        let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-        Error::file("making a path absolute failed", path, errno)
-    })
+    std::path::absolute(path).map_err(|error| system("making a path absolute failed", path, &error))
 }
 
 /// Returns the hook program: a path made absolute, a name looked up in PATH.

@@ -3,11 +3,11 @@
 use std::io::Read;
 use std::path::Path;
 
-use libnvc::{Error, Result};
-use nix::errno::Errno;
+use libnvc::Result;
 use nvc_cdi::emit::{Format, text};
 use nvc_cdi::transform::{Side, Transform};
 use nvc_cdi::{file, parse, validate};
+use nvc_hostfile::system;
 
 use crate::commands::invalid;
 use crate::line::CommandLine;
@@ -42,8 +42,5 @@ fn read(input: &str) -> Result<Vec<u8>> {
         }
         path => std::fs::read(path),
     };
-    read.map_err(|error| {
-        let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-        Error::file("open failed", input, errno)
-    })
+    read.map_err(|error| system("open failed", input, &error))
 }

@@ -12,12 +12,11 @@ use crate::engine::tables;
 pub(crate) fn registered(path: &Path, text: &str) -> Result<Vec<(String, String)>> {
     let document = tables::parse(path, text)?;
     let runtimes = runtimes_of(version_of(&document)?);
-    let runtimes = tables::get(document.as_item(), &runtimes).and_then(Item::as_table_like);
-    let runtimes = runtimes.into_iter().flat_map(|table| table.iter());
-    let program = |entry| tables::text(entry, &["options", "BinaryName"]).unwrap_or_default();
-    Ok(runtimes
-        .map(|(name, entry)| (name.into(), program(entry).into()))
-        .collect())
+    Ok(tables::programs(
+        &document,
+        &runtimes,
+        &["options", "BinaryName"],
+    ))
 }
 
 /// Returns the patterns of the files that a main file imports, which can be relative to its directory; None if it does not

@@ -115,14 +115,8 @@ pub(super) fn options_of_default(root: &Table, version: i64, own: &[String]) -> 
     let section = ["plugins", plugin_of(version), "containerd"];
     let containerd = tables::get_in(root, &section);
     let default = containerd.and_then(|table| tables::text(table, &["default_runtime_name"]));
-    default
-        .filter(|name| !name.starts_with("nvidia") && own.iter().all(|own| own != name))
-        .into_iter()
-        .chain(["runc", "crun"])
-        .find_map(|name| {
-            tables::get(containerd?, &["runtimes", name]).filter(|item| item.is_table_like())
-        })
-        .map(tables::clean)
+    let runtimes = containerd.and_then(|table| tables::get(table, &["runtimes"]));
+    tables::options_of_default(runtimes, default, own)
 }
 
 /// Returns the options for a configuration without a runtime to copy them from.
