@@ -39,8 +39,16 @@ pub(super) struct Places {
     volumes: BTreeMap<PathBuf, Option<Rc<OwnedFd>>>,
     /// A volume's mount point is on another volume, whose links can change until it is mounted.
     pub(super) is_doubtful: bool,
-    /// Answers for directories.
-    known: HashMap<PathBuf, bool>,
+    /// Directories that files were asked for: most files share one with others.
+    known: HashMap<PathBuf, Directory>,
+}
+
+/// A directory of the container's.
+enum Directory {
+    OnVolume,
+    /// Its path leads over no link and no mount.
+    Plain(OwnedFd),
+    Other,
 }
 
 /// The end of a path.
@@ -103,20 +111,24 @@ impl Places {
         let Some((parent, name)) = path.parent().zip(path.file_name()) else {
             return false;
         };
-        match self.known.get(parent) {
-            Some(true) => return true,
-            // Only the last component can be a link to somewhere else.
-            Some(false) if !self.is_link(parent, name) => return false,
-            Some(false) => {}
-            None => {
-                let on_volume = self.has_no_links(parent).is_none() && self.walk(parent).on_volume;
-                self.known.insert(parent.to_owned(), on_volume);
-                if on_volume || !self.is_link(parent, name) {
-                    return on_volume;
-                }
-            }
+        if !self.known.contains_key(parent) {
+            let directory = self.directory(parent);
+            self.known.insert(parent.to_owned(), directory);
         }
-        self.walk(path).on_volume
+        match &self.known[parent] {
+            Directory::OnVolume => true,
+            // Only the last component can be a link to somewhere else.
+            Directory::Plain(directory) if !is_link(directory, name) => false,
+            Directory::Plain(_) | Directory::Other => self.walk(path).on_volume,
+        }
+    }
+
+    fn directory(&self, path: &Path) -> Directory {
+        match self.has_no_links(path) {
+            Some(directory) => Directory::Plain(directory),
+            None if self.walk(path).on_volume => Directory::OnVolume,
+            None => Directory::Other,
+        }
     }
 
     /// Returns true if there is a file at this path, on a volume or not, which need not be created.
@@ -141,17 +153,6 @@ impl Places {
                     | ResolveFlag::RESOLVE_NO_XDEV,
             );
         openat2(root, below, how).ok()
-    }
-
-    /// Returns true if a name in a directory may be a link.
-    fn is_link(&self, parent: &Path, name: &OsStr) -> bool {
-        let Some(directory) = self.has_no_links(parent) else {
-            return true;
-        };
-        match lookup(&directory, name) {
-            Ok((_, stat)) => kind(&stat) == SFlag::S_IFLNK,
-            Err(errno) => errno != Errno::ENOENT,
-        }
     }
 
     /// Follows a path to its end, as the runtime would with the volumes in place.
@@ -248,6 +249,14 @@ enum Step {
     Link(PathBuf),
     Mount,
     Other(OwnedFd),
+}
+
+/// Returns true if a name in a directory may be a link.
+fn is_link(directory: &OwnedFd, name: &OsStr) -> bool {
+    match lookup(directory, name) {
+        Ok((_, stat)) => kind(&stat) == SFlag::S_IFLNK,
+        Err(errno) => errno != Errno::ENOENT,
+    }
 }
 
 /// Opens a name in a directory: `EXDEV` for a mount point.
