@@ -163,6 +163,7 @@ state=/var/lib/nvidia-docker
 if [ "$uninstall" ]; then
   # A reload makes some versions of runc take GPUs from running containers: only if a unit has gone.
   if [ "$is_host" ] && [ "$had_units" ] && runs_systemd; then systemctl daemon-reload || true; fi
+  [ ! "$is_host" ] || rm -rf /run/nvidia-cdi-refresh
 elif [ "$is_host" ]; then
   useradd="useradd --system --no-create-home --home-dir $state --shell /usr/sbin/nologin nvidia-docker"
   if command -v systemd-sysusers >/dev/null; then

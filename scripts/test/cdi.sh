@@ -234,12 +234,13 @@ refreshed() { sed -n 's/^ExecStart=//p' "$repository/pkg/systemd/nvidia-cdi-refr
 cat > "$work/timer/systemctl" <<END
 #!/bin/sh
 echo "\$*" >> $work/timer/refreshes
+[ "\$*" != "-q is-enabled nvidia-cdi-refresh.service" ] || exit 0
 [ "\$*" = "--no-block start nvidia-cdi-refresh.service" ] && exec $(refreshed) --driver-root=$driver --nvidia-cdi-hook-path=$bin/nvidia-cdi-hook
 END
 chmod 755 "$work/timer/systemctl"
 strace=(strace --seccomp-bpf -f -qq -e "trace=open,openat,openat2,execve" -o "$work/timer/trace")
 tick() { # what the timer starts each minute
-  command=$(sed -n 's/^ExecStart=//p' "$repository/pkg/systemd/nvidia-cdi-verify.service")
+  command=$(sed -n "s|/run/nvidia-cdi-refresh|$work/timer|g; s|^ExecStart=||p" "$repository/pkg/systemd/nvidia-cdi-verify.service")
   rm -f "$work/timer/trace" "$work/timer/refreshes"
   PATH=$work/timer:$PATH NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=$work/timer/specs/nvidia.yaml \
     eval "${strace[*]} ${command//\/usr\/bin\/nvidia-ctk/$ctk}"
@@ -277,7 +278,12 @@ check "not even with another driver" sleeps
 sed -i '/^# machine:/d' "$work/timer/specs/nvidia.yaml"
 check "nor with a file of an earlier version" sleeps
 rm "$work/timer/specs/nvidia.yaml"
-check "nor without a specification" sleeps
+sleeps_without() { tick && ! opens_nvml && ! ls "$work/timer/refreshes"; }
+check "nor without a specification" sleeps_without
+deleted() { echo "- $work/timer/specs/nvidia.yaml" > "$work/timer/written"; tick && opens_nvml && [ -e "$work/timer/specs/nvidia.yaml" ]; }
+check "the refresh wrote one that somebody deleted: the timer starts it" deleted
+rm "$work/timer/specs/nvidia.yaml"
+check "once, unless it wrote another" sleeps_without
 rm -r "$capabilities"
 again
 check "nor if the driver has no MIG" sleeps

@@ -405,6 +405,8 @@ machine('spec-stale-and-no-node', '/dev/nvidia1 is missing', 'rm dev/nvidia1', s
 MANY = spec('nvidia.com/gpu', *map(str, range(30)))
 machine('spec-copied', 'device nvidia.com/gpu=0 and 29 more are in /etc/cdi/a.json and in /etc/cdi/b.json, so engines ignore them',
         specification=False, files={'/etc/cdi/a.json': MANY, '/etc/cdi/b.json': MANY})
+machine('spec-hidden', 'nvidia.com/gpu=of-this-test is in /etc/cdi/old.json and in /var/run/cdi/gpu.json, which engines prefer', level='advice',
+        files={'/etc/cdi/old.json': spec('nvidia.com/gpu', 'other', 'of-this-test')})
 machine('spec-broken', 'nvidia.yaml: ', specification=False, files={'/etc/cdi/nvidia.yaml': 'cdiVersion: [\n'})
 
 

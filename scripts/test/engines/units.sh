@@ -156,6 +156,20 @@ check "the timer's service repairs the rest" systemctl start nvidia-cdi-verify.s
 until_true 20 has 'name: "1:0"' > /dev/null || until_true 1 has 'name: 1:0' > /dev/null
 check "verify is content" nvidia-ctk --quiet cdi verify
 
+title "a specification that was deleted, or has another path"
+rm $spec
+check "the timer's service" systemctl start nvidia-cdi-verify.service
+check "starts the refresh" until_true 20 test -s $spec
+until_true 20 refreshed
+mkdir -p /etc/nvidia-container-toolkit
+echo NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=/etc/cdi/gpus.yaml > /etc/nvidia-container-toolkit/nvidia-cdi-refresh.env
+check "another path" systemctl start nvidia-cdi-refresh.service
+check "has the file" test -s /etc/cdi/gpus.yaml
+check "the former file is gone" test ! -e $spec
+rm /etc/nvidia-container-toolkit/nvidia-cdi-refresh.env
+check "the former path" systemctl start nvidia-cdi-refresh.service
+check "has the file" test -s $spec -a ! -e /etc/cdi/gpus.yaml
+
 title "a boot with other major numbers"
 # It would notice the nodes before the check of what verify says.
 systemctl stop nvidia-cdi-refresh.path

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use nvc_cdi::registry::SpecFile;
 use nvc_cdi::{Registry, STANDARD_DIRECTORIES, version};
 
 use super::{Finding, toolkit, version_in};
@@ -34,6 +35,7 @@ pub(super) fn all(registry: &Registry, driver_works: bool) -> Vec<Finding> {
         });
     }
     findings.extend(none(registry, driver_works));
+    findings.extend(hidden(registry));
     for file in registry.files() {
         let mode = std::fs::metadata(&file.path).map_or(0o644, |facts| facts.permissions().mode());
         if mode & 0o004 == 0 {
@@ -63,6 +65,27 @@ fn none(registry: &Registry, driver_works: bool) -> Option<Finding> {
         "podman or docker run --device nvidia.com/gpu=all: unresolvable CDI devices",
         toolkit::generate("nvidia.com/gpu", true),
     ))
+}
+
+/// Returns the files whose devices a file in a later directory defines too: one of the two goes stale unnoticed.
+fn hidden(registry: &Registry) -> Vec<Finding> {
+    let finding = |file: &SpecFile| {
+        let names = file.spec.devices.iter();
+        let mut names = names.map(|device| format!("{}={}", file.spec.kind, device.name));
+        let (name, other) = names.find_map(|name| {
+            let (other, _) = registry.device(&name)?;
+            (other.priority > file.priority).then_some((name, other))
+        })?;
+        let (path, other) = (file.path.display(), other.path.display());
+        let repair = "remove the one that nothing keeps up to date; the refresh unit writes /var/run/cdi/nvidia.yaml, or \
+                      what /etc/nvidia-container-toolkit/nvidia-cdi-refresh.env says";
+        Some(Finding::advice(
+            format!("{name} is in {path} and in {other}, which engines prefer"),
+            "containers get the devices and driver files of one file, whatever is in the other",
+            step(repair),
+        ))
+    };
+    registry.files().iter().filter_map(finding).collect()
 }
 
 /// Returns files that no engine reads because of their names.
@@ -105,7 +128,7 @@ fn too_new(registry: &Registry) -> Vec<Finding> {
         .files()
         .iter()
         .filter(|file| version::rank(&file.spec.cdi_version) > version::rank("0.5.0"));
-    let finding = |file: &nvc_cdi::registry::SpecFile| {
+    let finding = |file: &SpecFile| {
         let (path, version) = (file.path.display(), &file.spec.cdi_version);
         let what = format!("{path} has CDI version {version}, but podman {major} supports 0.5.0");
         Finding::wrong(
