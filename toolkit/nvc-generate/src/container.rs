@@ -6,8 +6,7 @@ use libnvc::survey::Host;
 
 use crate::content::{Content, VOID, check};
 use crate::draft::Draft;
-use crate::modes::{self, Found};
-use crate::{Options, csv, simplify};
+use crate::{Automatic, Options, modes, simplify};
 
 /// What one container gets.
 #[derive(Debug)]
@@ -18,14 +17,6 @@ pub struct ContainerEdits {
     pub warnings: Vec<String>,
     /// The driver and the chosen devices, if NVML was queried.
     pub host: Option<Host>,
-}
-
-/// What this machine gives one container in mode auto.
-#[derive(Debug)]
-pub enum AutomaticEdits {
-    Edits(Box<ContainerEdits>),
-    /// The GPUs are those of a Jetson's lists; this is its driver, with NVML's answers.
-    Jetson(csv::Driver),
 }
 
 /// Finds the devices of a container's request, and returns the edits for it.
@@ -40,11 +31,11 @@ pub fn for_container(options: &Options, request: &Request) -> Result<ContainerEd
 ///
 /// # Errors
 /// As [`for_container`].
-pub fn for_container_unless_jetson(options: &Options, request: Request) -> Result<AutomaticEdits> {
-    Ok(match modes::find_unless_jetson(options, request)? {
-        Found::Content(content) => AutomaticEdits::Edits(Box::new(edits(*content)?)),
-        Found::Jetson(driver) => AutomaticEdits::Jetson(driver),
-    })
+pub fn for_container_unless_jetson(
+    options: &Options,
+    request: Request,
+) -> Result<Automatic<ContainerEdits>> {
+    modes::find_unless_jetson(options, request)?.and_then(edits)
 }
 
 fn edits(content: Content) -> Result<ContainerEdits> {

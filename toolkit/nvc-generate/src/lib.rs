@@ -14,6 +14,7 @@ pub mod gated;
 pub mod hook_program;
 pub mod nodes;
 
+mod automatic;
 mod channels;
 mod container;
 mod content;
@@ -30,8 +31,9 @@ mod render;
 mod simplify;
 mod uuid;
 
+pub use automatic::Automatic;
 pub use channels::Channels;
-pub use container::{AutomaticEdits, ContainerEdits, for_container, for_container_unless_jetson};
+pub use container::{ContainerEdits, for_container, for_container_unless_jetson};
 pub use content::VOID;
 pub use displays::{addresses_of_module, displays, graphics};
 pub use document::{GeneratedSpecs, PARTS, generate};

@@ -20,34 +20,28 @@ use nvc_program::hook_names;
 use crate::content::Content;
 use crate::draft::{Draft, DraftDevice};
 use crate::driver::{self, nodes};
-use crate::{Files, Mode, Options, csv, devices, gated, render};
-
-use nvml::Answered;
+use crate::{Automatic, Files, Mode, Options, csv, devices, gated, render};
 
 /// Nodes excluded from management containers.
 const NOT_MANAGED: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
 
-/// What a machine gives a request.
-pub(super) enum Found {
-    Content(Box<Content>),
-    /// In mode auto: the GPUs are those of a Jetson's lists, whose driver this is.
-    Jetson(csv::Driver),
-}
-
 /// Finds the devices of a request; those of a Jetson by the lists of its operating system.
 pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
     match find_unless_jetson(options, request.clone())? {
-        Found::Content(content) => Ok(*content),
-        Found::Jetson(driver) => jetson::with_driver(options, request, &driver),
+        Automatic::Found(content) => Ok(*content),
+        Automatic::Jetson(driver) => jetson::with_driver(options, request, &driver),
     }
 }
 
 /// Works like [`find`], but leaves a Jetson to the caller.
-pub(super) fn find_unless_jetson(options: &Options, request: Request) -> Result<Found> {
+pub(super) fn find_unless_jetson(
+    options: &Options,
+    request: Request,
+) -> Result<Automatic<Content>> {
     if options.mode == Mode::Auto && options.files != Files::AtStart {
         return auto(options, request);
     }
-    of_mode(options, request).map(|content| Found::Content(Box::new(content)))
+    of_mode(options, request).map(Automatic::found)
 }
 
 fn of_mode(options: &Options, request: Request) -> Result<Content> {
@@ -73,20 +67,17 @@ fn of_mode(options: &Options, request: Request) -> Result<Content> {
     }
 }
 
-fn auto(options: &Options, request: Request) -> Result<Found> {
-    let found = |content| Ok(Found::Content(Box::new(content)));
+fn auto(options: &Options, request: Request) -> Result<Automatic<Content>> {
     if Path::new("/dev/dxg").exists() {
-        return found(wsl::find(options, request)?);
+        return wsl::find(options, request).map(Automatic::found);
     }
     let root = &options.driver_root;
     if options.library_search.is_empty() && platform::is_jetson_without_nvml(root) {
         let driver = csv::Driver::unasked(root, &options.query);
-        return Ok(Found::Jetson(driver));
+        return Ok(Automatic::Jetson(driver));
     }
-    match nvml::plan_unless_jetson(options, request, platform::is_tegra(root))? {
-        Answered::Plan(plan) => found(nvml::content(options, *plan)),
-        Answered::Jetson(driver) => Ok(Found::Jetson(driver)),
-    }
+    let planned = nvml::plan_unless_jetson(options, request, platform::is_tegra(root))?;
+    planned.and_then(|plan| Ok(nvml::content(options, plan)))
 }
 
 fn management(options: &Options) -> Result<Content> {

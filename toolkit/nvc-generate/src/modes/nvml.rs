@@ -14,7 +14,7 @@ use nvc_program::hook_names;
 use crate::content::Content;
 use crate::document::PARTS;
 use crate::draft::{DraftDevice, DraftHook};
-use crate::{Files, Options, csv, devices, driver, render};
+use crate::{Automatic, Files, Options, csv, devices, driver, render};
 
 /// The warning if `all` is nothing.
 pub const NO_GPU: &str = "NVML lists no GPU: \"all\" gives the container what \"none\" gives";
@@ -26,13 +26,6 @@ pub struct DriverPlan {
     pub host: Host,
     pub request: Request,
     pub plan: Plan,
-}
-
-/// The result of NVML's answers.
-pub(super) enum Answered {
-    Plan(Box<DriverPlan>),
-    /// The GPUs are those of a Jetson's lists.
-    Jetson(csv::Driver),
 }
 
 /// Queries NVML, selects the requested devices and plans them, for an unknown image.
@@ -53,7 +46,7 @@ pub(super) fn plan_unless_jetson(
     options: &Options,
     request: Request,
     has_tegra_files: bool,
-) -> Result<Answered> {
+) -> Result<Automatic<DriverPlan>> {
     let mut session = driver::session(options)?;
     // A Jetson's files are in its lists.
     let files = (!has_tegra_files).then(|| early_files(options)).flatten();
@@ -61,12 +54,11 @@ pub(super) fn plan_unless_jetson(
     if platform::is_jetson(has_tegra_files, &listed) {
         let root = &options.driver_root;
         let driver = csv::Driver::answered(root, &options.query, &mut session, listed);
-        return Ok(Answered::Jetson(driver));
+        return Ok(Automatic::Jetson(driver));
     }
     listed?;
     let files = files.or_else(|| early_files(options));
-    let plan = plan_answered(options, request, session, files)?;
-    Ok(Answered::Plan(Box::new(plan)))
+    plan_answered(options, request, session, files).map(Automatic::found)
 }
 
 /// Returns the driver's files by the version in their names.

@@ -9,8 +9,8 @@ use libnvc::survey::Host;
 use libnvc::{Error, ErrorKind, Phase};
 use nvc_generate::csv::Driver;
 use nvc_generate::{
-    AutomaticEdits, Channels, ContainerEdits, Draft, HookProgram, Mode, Options, VOID,
-    for_container, for_container_unless_jetson, merge,
+    Automatic, Channels, ContainerEdits, Draft, HookProgram, Mode, Options, VOID, for_container,
+    for_container_unless_jetson, merge,
 };
 use nvc_policy::image::{
     DeviceChoice, Policy, capabilities, devices, mig_management, requirements,
@@ -60,15 +60,15 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
     let problems = control_nodes::create(job.config);
     let found_here = match Setting::of(job.config) {
         Setting::Auto => for_container_unless_jetson(&all, request),
-        _ => for_container(&all, &request).map(|edits| AutomaticEdits::Edits(Box::new(edits))),
+        _ => for_container(&all, &request).map(|edits| Automatic::Found(Box::new(edits))),
     };
     // A Jetson's lists say which nodes it has.
-    if !matches!(found_here, Ok(AutomaticEdits::Jetson(_))) {
+    if !matches!(found_here, Ok(Automatic::Jetson(_))) {
         problems.iter().for_each(|problem| job.warn(problem));
     }
     let edits = match found_here.map_err(|error| not_found(&error, Mode::Auto))? {
-        AutomaticEdits::Edits(edits) => edits,
-        AutomaticEdits::Jetson(driver) => return Ok(Some(driver)),
+        Automatic::Found(edits) => edits,
+        Automatic::Jetson(driver) => return Ok(Some(driver)),
     };
     warn(job, &edits);
     let ContainerEdits { edits, host, .. } = *edits;
