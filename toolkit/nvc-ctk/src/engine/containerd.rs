@@ -68,21 +68,9 @@ pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
     }
 }
 
-/// Returns true if a text registers the runtime itself, rather than by an import.
-pub(crate) fn has(path: &Path, text: &str, name: &str) -> Result<bool> {
-    let document = tables::parse(path, text)?;
-    let entry = [&runtimes_of(version_of(&document)?)[..], &[name]].concat();
-    Ok(tables::get(document.as_item(), &entry).is_some())
-}
-
-/// Returns the program of a runtime that a text registers itself.
+/// Returns the program of a runtime that a text registers itself, rather than by an import.
 pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<String>> {
-    let document = tables::parse(path, text)?;
-    let entry = [&runtimes_of(version_of(&document)?)[..], &[name]].concat();
-    let program = [&entry[..], &["options", "BinaryName"]].concat();
-    let entry = tables::get(document.as_item(), &entry);
-    let program = tables::text(document.as_item(), &program);
-    Ok(entry.map(|_| program.unwrap_or_default().into()))
+    Ok(registered(path, text)?.remove(name))
 }
 
 /// Returns true if a main file disables the CRI plugin, which provides runtimes to pods.

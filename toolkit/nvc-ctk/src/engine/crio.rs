@@ -1,5 +1,6 @@
 //! Edits CRI-O's configuration: a separate drop-in, or the main file if no drop-in is wanted.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use libnvc::Result;
@@ -64,16 +65,11 @@ pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Change> {
 
 /// Returns the program of a runtime that a text registers.
 pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<String>> {
-    let document = tables::parse(path, text)?;
-    let entry = [&RUNTIMES[..], &[name]].concat();
-    let program = [&entry[..], &["runtime_path"]].concat();
-    let entry = tables::get(document.as_item(), &entry);
-    let program = tables::text(document.as_item(), &program);
-    Ok(entry.map(|_| program.unwrap_or_default().into()))
+    Ok(registered(path, text)?.remove(name))
 }
 
 /// Returns the runtimes that a text registers, with their programs.
-pub(crate) fn registered(path: &Path, text: &str) -> Result<Vec<(String, String)>> {
+pub(crate) fn registered(path: &Path, text: &str) -> Result<BTreeMap<String, String>> {
     let document = tables::parse(path, text)?;
     Ok(tables::programs(&document, &RUNTIMES, &["runtime_path"]))
 }

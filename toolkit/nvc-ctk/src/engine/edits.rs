@@ -300,7 +300,7 @@ fn restore(
         (Engine::Crio, _) => crio::restore(path, text, removal),
         // A drop-in with no other runtime of ours is ours as a whole.
         (Engine::Containerd, Some(drop_in)) if path == drop_in => {
-            if !containerd::has(path, text, removal.name)? {
+            if containerd::program(path, text, removal.name)?.is_none() {
                 return Ok(Some(text.into()));
             }
             let main = tables::parse(&wanted.config, main)?;

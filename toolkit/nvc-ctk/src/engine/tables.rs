@@ -1,5 +1,6 @@
 //! Accesses TOML documents by key paths.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use libnvc::{Error, ErrorKind, Result};
@@ -60,7 +61,7 @@ pub(super) fn programs(
     document: &DocumentMut,
     runtimes: &[&str],
     program: &[&str],
-) -> Vec<(String, String)> {
+) -> BTreeMap<String, String> {
     let runtimes = get(document.as_item(), runtimes).and_then(Item::as_table_like);
     let runtimes = runtimes.into_iter().flat_map(|table| table.iter());
     let program = |entry| text(entry, program).unwrap_or_default();

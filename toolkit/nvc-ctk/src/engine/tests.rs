@@ -164,7 +164,11 @@ fn a_drop_in_repeats_the_section() {
     let drop_in = changes[0].after.as_ref().unwrap();
     assert!(drop_in.contains("sandbox_image"), "{drop_in}");
     assert!(!drop_in.contains("/x"), "{drop_in}");
-    assert!(containerd::has(Path::new("x"), drop_in, "nvidia").unwrap());
+    assert!(
+        containerd::program(Path::new("x"), drop_in, "nvidia")
+            .unwrap()
+            .is_some()
+    );
     let main = changes[1].after.as_ref().unwrap();
     assert!(
         main.contains("# why") && main.contains("imports = [\"/e/conf.d/*.toml\"]"),

@@ -82,8 +82,9 @@ fn unknown(runtimes: &Runtimes) -> Option<Finding> {
     }
     let text = ask("crio", &["status", "config"]).ok()?;
     let known = crio::registered(Path::new("crio status config"), &text).ok()?;
-    let is_known = |name: &String| known.iter().any(|(own, _)| own == name);
-    let (name, (_, file)) = runtimes.iter().find(|(name, _)| !is_known(name))?;
+    let (name, (_, file)) = runtimes
+        .iter()
+        .find(|(name, _)| !known.contains_key(*name))?;
     let what = format!(
         "CRI-O does not know the runtime {name} that {} registers: the file was changed after it was read",
         file.display()

@@ -1,5 +1,6 @@
 //! Reads the runtimes and imports of a configuration, for `doctor`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use libnvc::Result;
@@ -9,7 +10,7 @@ use super::section::{runtimes_of, version_of};
 use crate::engine::tables;
 
 /// Returns the runtimes that a text registers itself, with their programs.
-pub(crate) fn registered(path: &Path, text: &str) -> Result<Vec<(String, String)>> {
+pub(crate) fn registered(path: &Path, text: &str) -> Result<BTreeMap<String, String>> {
     let document = tables::parse(path, text)?;
     let runtimes = runtimes_of(version_of(&document)?);
     Ok(tables::programs(
