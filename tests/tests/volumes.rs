@@ -314,7 +314,7 @@ fn tenant(shared: &Shared, directory: &Path) -> Vec<String> {
         symlink(text, directory.join(name)).unwrap();
     }
     let scratch = Scratch::new().unwrap();
-    let ldconfig = failing_ldconfig(&scratch, &["-DBUSY=2".into()]);
+    let ldconfig = failing_ldconfig(&scratch, &["-DUNTIL=\"/etc/changed\"".into()]);
     let pid = format!("--pid={}", shared.container.pid());
     let words = [&["configure", &ldconfig, "--no-cgroups", &pid][..], &USUAL].concat();
     let mut line = command_line(machine::driver(), &words);
@@ -325,7 +325,7 @@ fn tenant(shared: &Shared, directory: &Path) -> Vec<String> {
     let started = Instant::now();
     while !runs() {
         assert!(
-            started.elapsed() < Duration::from_secs(30),
+            started.elapsed() < Duration::from_secs(120),
             "it did not run"
         );
         thread::sleep(Duration::from_millis(1));
@@ -341,6 +341,7 @@ fn tenant(shared: &Shared, directory: &Path) -> Vec<String> {
         symlink(text, directory.join(name)).unwrap();
     }
     fs::remove_file(directory.join("old")).unwrap();
+    fs::write(shared.container.root().join("etc/changed"), "").unwrap();
     let message = running.join().unwrap();
     assert!(message.contains("failed with error code"), "{message}");
     let mut lines: Vec<_> = fs::read_dir(directory)

@@ -1,4 +1,5 @@
-// Replaces the linker cache as ldconfig does, with a useless one, and fails; with BUSY after so many seconds' work.
+// Replaces the linker cache as ldconfig does, with a useless one, and fails; with BUSY after so many seconds' work, with
+// UNTIL as soon as the image has that file.
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +13,10 @@ int main(void)
         rename("/etc/ld.so.cache~", "/etc/ld.so.cache");
 #ifdef BUSY
     while (clock() < (clock_t)(BUSY) * CLOCKS_PER_SEC)
+        ;
+#endif
+#ifdef UNTIL
+    while (open(UNTIL, O_RDONLY | O_NOFOLLOW) < 0)
         ;
 #endif
     return 3;
