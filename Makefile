@@ -88,9 +88,12 @@ reproducible: ## Build the packages twice, in different places, and compare them
 
 fmt: ## Format all sources.
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 
 lint: ## Check formatting and lints, without changing anything.
 	$(CARGO) fmt --all -- --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml -- --check
+	$(CARGO) metadata --manifest-path fuzz/Cargo.toml --locked --format-version 1 > /dev/null
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 doc: ## Build the library's documentation.
