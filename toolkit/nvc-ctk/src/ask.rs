@@ -2,19 +2,23 @@
 //!
 //! A daemon that hangs must not keep its client, and so us, waiting. The client ends with us, together with its descendants.
 
-use std::io::Read;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::ffi::CString;
+use std::io::{PipeReader, Read};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use libnvc::{Error, ErrorKind, Result};
+use nix::errno::Errno;
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
-use nvc_hostfile::system;
 
 /// How long a program may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,16 +52,9 @@ pub(crate) fn ask_within(program: &str, arguments: &[&str], timeout: Duration) -
         Error::new(ErrorKind::System, format!("{line}: {text}"))
     };
     let signals = HeldSignals::new().map_err(|errno| failed(errno.to_string()))?;
-    let child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0) // it ends with its descendants
-        .spawn()
-        .map_err(|error| system("execution failed", program, &error))?;
-    let mut group = Group(child);
-    let (out, err) = (answer(group.0.stdout.take()), answer(group.0.stderr.take()));
+    let (group, out, err) = Group::start(program, arguments, &signals.former)
+        .map_err(|errno| Error::file("execution failed", program, errno))?;
+    let (out, err) = (answer(out), answer(err));
     let (mut out, mut err) = (Answer::new(out), Answer::new(err));
     let end = Instant::now() + timeout;
     let (out, err) = loop {
@@ -82,7 +79,7 @@ pub(crate) fn ask_within(program: &str, arguments: &[&str], timeout: Duration) -
         }
         thread::sleep(PAUSE);
     };
-    let status = group.0.wait().map_err(|error| failed(error.to_string()))?;
+    let status = group.reap().map_err(|errno| failed(errno.to_string()))?;
     if let Some(err) = err {
         let reason = String::from_utf8_lossy(&err.bytes).into_owned();
         let reason = reason.lines().next().unwrap_or_default();
@@ -135,31 +132,85 @@ fn is_ignored(status: &str, signal: Signal) -> bool {
     mask.is_some_and(|mask| mask & (1 << (signal as i32 - 1)) != 0)
 }
 
-/// A program in a process group of its own.
-struct Group(Child);
+/// A program in a process group of its own, so that it ends with its descendants.
+struct Group(Pid);
 
 impl Group {
-    fn id(&self) -> Pid {
-        Pid::from_raw(self.0.id().cast_signed())
+    /// Starts a program with this signal mask; returns the ends of its output and of its errors, too.
+    ///
+    /// `Command` would pass on this thread's mask, and most programs do not reset one.
+    fn start(
+        program: &str,
+        arguments: &[&str],
+        mask: &SigSet,
+    ) -> Result<(Self, PipeReader, PipeReader), Errno> {
+        let text = |text: Vec<u8>| CString::new(text).map_err(|_| Errno::EINVAL);
+        let pipe = || std::io::pipe().map_err(|error| errno(&error));
+        let ((out, to_out), (err, to_err)) = (pipe()?, pipe()?);
+        let nothing = std::fs::File::open("/dev/null").map_err(|error| errno(&error))?;
+        let mut streams = PosixSpawnFileActions::init()?;
+        streams.add_dup2(nothing.as_raw_fd(), 0)?;
+        streams.add_dup2(to_out.as_raw_fd(), 1)?;
+        streams.add_dup2(to_err.as_raw_fd(), 2)?;
+        let mut attributes = PosixSpawnAttr::init()?;
+        let mut defaults = SigSet::empty();
+        defaults.add(Signal::SIGPIPE); // a Rust program may ignore it
+        attributes.set_sigdefault(&defaults)?;
+        attributes.set_sigmask(mask)?;
+        attributes.set_pgroup(Pid::from_raw(0))?;
+        attributes.set_flags(
+            PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF
+                | PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK
+                | PosixSpawnFlags::POSIX_SPAWN_SETPGROUP,
+        )?;
+        let words = [&[program], arguments].concat().into_iter();
+        let words = words.map(|word| text(word.into()));
+        let words = words.collect::<Result<Vec<_>, _>>()?;
+        let variables = std::env::vars_os().map(|(mut name, value)| {
+            name.push("=");
+            name.push(value);
+            text(name.into_vec())
+        });
+        let variables = variables.collect::<Result<Vec<_>, _>>()?;
+        let started = posix_spawnp(&words[0], &streams, &attributes, &words, &variables)?;
+        Ok((Self(started), out, err))
     }
 
     /// Returns whether it succeeded; None if it still runs. It is not reaped, so that its number stays that of the group.
     fn success(&self) -> nix::Result<Option<bool>> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        match waitid(Id::Pid(self.id()), flags)? {
+        match waitid(Id::Pid(self.0), flags)? {
             WaitStatus::StillAlive => Ok(None),
             status => Ok(Some(matches!(status, WaitStatus::Exited(_, 0)))),
         }
     }
 
+    /// Waits until it ends, and frees its number.
+    fn reap(self) -> nix::Result<ExitStatus> {
+        let raw = match waitpid(self.0, None)? {
+            WaitStatus::Signaled(_, signal, _) => signal as i32,
+            WaitStatus::Exited(_, code) => code << 8,
+            _ => 0,
+        };
+        Ok(ExitStatus::from_raw(raw))
+    }
+
     /// Kills it and its descendants.
-    fn end(&mut self) {
-        let _ = killpg(self.id(), Signal::SIGKILL);
+    fn end(self) {
+        let _ = killpg(self.0, Signal::SIGKILL);
         let end = Instant::now() + END;
-        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < end {
+        let runs = || {
+            let status = waitpid(self.0, Some(WaitPidFlag::WNOHANG));
+            matches!(status, Ok(WaitStatus::StillAlive))
+        };
+        while runs() && Instant::now() < end {
             thread::sleep(PAUSE);
         }
     }
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
 /// What a program writes to a pipe.
@@ -188,14 +239,12 @@ impl Answer {
 }
 
 /// Reads a pipe to its end, in a thread.
-fn answer(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<Vec<u8>> {
+fn answer(pipe: PipeReader) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            // More than the limit is not read, and the program then fails to write it.
-            let _ = pipe.by_ref().take(MAX_SIZE).read_to_end(&mut bytes);
-        }
+        // More than the limit is not read, and the program then fails to write it.
+        let _ = pipe.take(MAX_SIZE).read_to_end(&mut bytes);
         let _ = sender.send(bytes);
     });
     receiver
@@ -243,6 +292,18 @@ mod tests {
                 thread::sleep(PAUSE); // a kill takes effect later
             }
         }
+    }
+
+    /// The signals that this thread holds back can still end it.
+    #[test]
+    fn a_program_gets_the_former_mask() {
+        let mut blocked = SigSet::empty();
+        blocked.add(Signal::SIGUSR2);
+        let former = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK).unwrap();
+        let mask = ask("grep", &["SigBlk", "/proc/self/status"]).unwrap();
+        former.thread_set_mask().unwrap();
+        let expected = 1_u64 << (Signal::SIGUSR2 as u64 - 1);
+        assert_eq!(mask, format!("SigBlk:\t{expected:016x}\n"));
     }
 
     #[test]
