@@ -31,6 +31,8 @@ pub(crate) struct CommandLine {
     texts: HashMap<&'static str, Vec<String>>,
     flags: HashMap<&'static str, bool>,
     given: Vec<&'static str>,
+    /// Global options before a command that has its own of that name, and so does not get them.
+    pub(crate) without_effect: Vec<&'static str>,
 }
 
 impl CommandLine {
@@ -235,8 +237,15 @@ impl LineParser {
             texts: HashMap::new(),
             flags: HashMap::new(),
             given: Vec::new(),
+            without_effect: Vec::new(),
         };
         let node = self.node();
+        let hidden = |global: &&Opt| !table::options(node).any(|opt| std::ptr::eq(opt, *global));
+        let given = table::GLOBAL
+            .iter()
+            .filter(|global| self.values.contains_key(&(0, global.long)));
+        line.without_effect
+            .extend(given.filter(hidden).map(|global| global.long));
         // Engines start a hook with an environment that can be a container's.
         let is_hook = node.name == "hook";
         let variable = |name: &str| if is_hook { None } else { variable(name) };
@@ -425,7 +434,13 @@ mod tests {
         assert_eq!(default.text("output"), "/b");
         let configure = line("--config=/a runtime configure --config=/b");
         assert_eq!(configure.text("config"), "/b");
-        assert_eq!(line("--config=/a runtime configure").text("config"), "");
+        let configure = line("--config=/a runtime configure");
+        assert_eq!(configure.text("config"), "");
+        assert_eq!(configure.without_effect, ["config"]);
+        assert_eq!(line("--config=/a config").without_effect, ["config"]);
+        for words in ["config --config=/a", "--config=/a info", "--debug config"] {
+            assert!(line(words).without_effect.is_empty(), "{words}");
+        }
     }
 
     #[test]

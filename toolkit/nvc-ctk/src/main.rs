@@ -56,7 +56,15 @@ fn run() -> u8 {
             return 1;
         }
     };
-    logging::start(&line);
+    // A hook has a logger of its own, for the system's log too.
+    if line.path != ["hook"] {
+        logging::start(&line);
+    }
+    for name in &line.without_effect {
+        let command = line.path.join(" ");
+        // As upstream, where it is silent: another file than the named one would be changed.
+        log::warn!("--{name} before {command} has no effect: {command} has its own, after it");
+    }
     code(commands::run(&line))
 }
 

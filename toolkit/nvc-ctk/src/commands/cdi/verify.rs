@@ -304,6 +304,7 @@ fn to_json(findings: &[Finding]) -> String {
             "file": finding.file,
             "finding": finding.text,
             "repair": finding.repair.as_ref().map(Repair::text),
+            "command": finding.repair.as_ref().and_then(Repair::as_command),
             "details": finding.details,
         })
     };
@@ -357,6 +358,18 @@ mod tests {
         );
         let text = summary(&spec, &spec, &[hook]).unwrap();
         assert!(text.ends_with("xxx...") && text.len() < 200, "{text}");
+    }
+
+    /// As those of doctor: scripts run the command, and show any other repair.
+    #[test]
+    fn json_has_the_command_of_a_repair() {
+        let repairs = [None, Some(step("remove it")), Some(shell_command("rm /a"))];
+        let findings = repairs.map(|repair| Finding::new(Path::new("/a"), "x", repair));
+        let text: serde_json::Value = serde_json::from_str(&to_json(&findings)).unwrap();
+        let found: Vec<_> = (0..3)
+            .map(|n| text["findings"][n]["command"].clone())
+            .collect();
+        assert_eq!(found, [json!(null), json!(null), json!("rm /a")]);
     }
 
     #[test]
