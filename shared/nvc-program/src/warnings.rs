@@ -25,6 +25,14 @@ pub fn take() -> Vec<String> {
     std::mem::take(&mut *kept)
 }
 
+/// Keeps a warning, for programs with a logger of their own.
+pub fn add(record: &Record<'_>) {
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.len() < MAX_KEPT {
+        kept.push(record.args().to_string().chars().take(MAX_LEN).collect());
+    }
+}
+
 struct Keeper;
 
 impl Log for Keeper {
@@ -33,9 +41,8 @@ impl Log for Keeper {
     }
 
     fn log(&self, record: &Record<'_>) {
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.enabled(record.metadata()) && kept.len() < MAX_KEPT {
-            kept.push(record.args().to_string().chars().take(MAX_LEN).collect());
+        if self.enabled(record.metadata()) {
+            add(record);
         }
     }
 

@@ -8,6 +8,7 @@ mod faults;
 mod folders;
 mod hostile;
 mod replaced;
+mod reported;
 mod runtimes;
 mod volumes;
 
@@ -74,6 +75,8 @@ const TESTS: &[(&str, fn())] = &[
         "a_failure_undoes_the_configuration",
         folders::a_failure_undoes_the_configuration,
     ),
+    ("warnings_of_the_library", reported::warnings_of_the_library),
+    ("the_reason_of_a_failure", reported::the_reason_of_a_failure),
 ];
 
 /// The same for tests with a runtime.

@@ -11,7 +11,7 @@ mod symlinks;
 
 use libnvc::Result;
 use libnvc::plan::Intent;
-use nvc_program::hook_names;
+use nvc_program::{hints, hook_names};
 
 use crate::PROGRAM;
 use crate::arguments::{EVERY, GivenOptions, Opt};
@@ -167,6 +167,12 @@ const HOOKS: &[Hook] = &[
 /// Returns the hook of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Hook> {
     HOOKS.iter().find(|hook| hook.name == name)
+}
+
+/// Returns the name of the hook that a misspelt one probably means.
+pub(crate) fn nearest(name: &str) -> Option<&'static str> {
+    let known: Vec<_> = HOOKS.iter().map(|hook| hook.name).collect();
+    hints::nearest(name, &known)
 }
 
 /// Returns the program's help.

@@ -40,6 +40,7 @@ const PROGRAM: &str = "nvidia-cdi-hook";
 pub fn run(words: &[OsString], verbosity: Verbosity) -> u8 {
     let mut report = Report::new(verbosity);
     let done = dispatch(words, &mut report);
+    report.library_warnings();
     if let Err(error) = &done {
         report.failure(error);
     }
@@ -55,7 +56,10 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     };
     let Some(hook) = hooks::find(&name) else {
         // A specification of a later version must not prevent containers from starting.
-        report.warning(&format!("Unsupported CDI hook: {name}"));
+        let near = hooks::nearest(&name);
+        let hint = near.map(|near| format!(" (hint: did you mean {near}?)"));
+        let hint = hint.unwrap_or_default();
+        report.warning(&format!("Unsupported CDI hook: {name}{hint}"));
         return Ok(());
     };
     if words.asks_for_help() {
@@ -83,7 +87,9 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
         return Ok(());
     };
     let root = container::open(&given, report)?;
-    container::change(root, &intents(&given)?, hook, &given, report)
+    let intents = intents(&given)?;
+    report.keep_library_warnings();
+    container::change(root, &intents, hook, &given, report)
 }
 
 /// Handles the options before the hook's name; returns the name, or None if there is nothing left to do.

@@ -7,13 +7,18 @@ use std::io::{IsTerminal as _, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libnvc::{Error, Result};
+use log::{LevelFilter, Log, Metadata, Record};
 use nvc_program::hints::{Reader, one_line};
 use nvc_program::messages::{self, Level, Severity, SystemLog, write_record_up_to};
+use nvc_program::warnings;
 
 use crate::state;
 
 /// Length limit of the output: engines put it into one error message.
 const MAX_LEN: usize = 4096;
+
+/// The part of it that only the reason of a failure may use: neither steps nor warnings keep it out.
+const FOR_REASON: usize = 1024;
 
 /// Level of detail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +43,7 @@ pub struct Report {
 
 impl Report {
     pub(crate) fn new(verbosity: Verbosity) -> Self {
+        let _ = log::set_logger(&Library);
         if verbosity == Verbosity::Debug {
             log_steps();
         }
@@ -57,6 +63,7 @@ impl Report {
 
     pub(crate) fn quiet(&mut self) {
         self.verbosity = Verbosity::Quiet;
+        log::set_max_level(LevelFilter::Off);
     }
 
     /// Returns the text on standard input, and stays silent from now on if it names such a file.
@@ -96,12 +103,34 @@ impl Report {
         self.log(Severity::Error, text);
     }
 
-    /// Reports why the hook failed, with the hint in the same line: engines show the last line, if any.
-    pub(crate) fn failure(&mut self, error: &Error) {
-        for error in error.cleanup() {
-            self.error(&error.message());
+    /// Keeps libnvc's warnings from now on, until [`library_warnings`](Self::library_warnings).
+    ///
+    /// Earlier ones are about the driver, and the same for each container; `nvidia-ctk doctor` has them.
+    pub(crate) fn keep_library_warnings(&self) {
+        if log::max_level() < LevelFilter::Warn {
+            log::set_max_level(LevelFilter::Warn);
         }
-        self.error(&one_line(error, Reader::Engine));
+    }
+
+    /// Reports the warnings of libnvc that were kept.
+    pub(crate) fn library_warnings(&mut self) {
+        for warning in warnings::take() {
+            self.warning(&warning);
+        }
+    }
+
+    /// Reports why the hook failed, with the hint in the same line.
+    ///
+    /// In the system's log the reason comes first, because the number of lines has a limit; on standard error it comes
+    /// last, because engines show the last line, if any, and has room of its own.
+    pub(crate) fn failure(&mut self, error: &Error) {
+        let reason = one_line(error, Reader::Engine);
+        self.log(Severity::Error, &reason);
+        for failed in error.cleanup() {
+            self.error(&format!("while cleaning up: {}", failed.message()));
+        }
+        self.read_state();
+        write_up_to(MAX_LEN, Level::Error, &reason);
     }
 
     fn log(&mut self, severity: Severity, text: &str) {
@@ -114,31 +143,37 @@ impl Report {
     }
 
     fn write(&mut self, level: Level, text: &str) {
-        // A person who tries the program out enters no state.
+        self.read_state();
+        write(level, text);
+    }
+
+    /// Reads the state before anything is printed. A person who tries the program out enters none.
+    fn read_state(&mut self) {
         if self.state.is_none() && !std::io::stdin().is_terminal() {
             self.state();
         }
-        write(level, text);
     }
 }
 
-/// Prints the steps of libnvc from now on, unless the program has a logger already.
+/// Prints the steps of libnvc from now on.
 fn log_steps() {
-    if log::set_logger(&Steps).is_ok() {
-        log::set_max_level(log::LevelFilter::Debug);
-    }
+    log::set_max_level(LevelFilter::Debug);
 }
 
-/// Prints the steps of libnvc.
-struct Steps;
+/// Keeps the warnings of libnvc, and prints its steps.
+struct Library;
 
-impl log::Log for Steps {
-    fn enabled(&self, _metadata: &log::Metadata<'_>) -> bool {
-        true
+impl Log for Library {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
     }
 
-    fn log(&self, record: &log::Record<'_>) {
-        write(Level::Debug, &record.args().to_string());
+    fn log(&self, record: &Record<'_>) {
+        if record.level() <= LevelFilter::Warn {
+            warnings::add(record);
+        } else {
+            write(Level::Debug, &record.args().to_string());
+        }
     }
 
     fn flush(&self) {}
@@ -147,7 +182,13 @@ impl log::Log for Steps {
 /// The number of bytes printed.
 static PRINTED: AtomicUsize = AtomicUsize::new(0);
 
+/// Prints anything but the reason of a failure.
 fn write(level: Level, text: &str) {
-    let left = MAX_LEN.saturating_sub(PRINTED.load(Ordering::Relaxed));
+    write_up_to(MAX_LEN - FOR_REASON, level, text);
+}
+
+/// Prints a record, if less than `limit` bytes were printed.
+fn write_up_to(limit: usize, level: Level, text: &str) {
+    let left = limit.saturating_sub(PRINTED.load(Ordering::Relaxed));
     PRINTED.fetch_add(write_record_up_to(left, level, text), Ordering::Relaxed);
 }
