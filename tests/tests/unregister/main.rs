@@ -12,8 +12,8 @@ use nvc_testkit::harness;
 use nvc_testkit::harness::Need::Root;
 
 use names::{
-    a_default_runtime_gives_way, an_administrators_import_stays, drop_ins_share_an_import,
-    each_name_is_removed_by_itself,
+    a_default_runtime_gives_way, an_administrators_drop_in_keeps_the_import,
+    an_administrators_import_stays, drop_ins_share_an_import, each_name_is_removed_by_itself,
 };
 use world::*;
 
@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         a_default_runtime_gives_way,
         drop_ins_share_an_import,
         an_administrators_import_stays,
+        an_administrators_drop_in_keeps_the_import,
     ])
 }
 

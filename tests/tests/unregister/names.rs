@@ -305,3 +305,30 @@ pub(super) fn drop_ins_share_an_import() {
         "{rest}"
     );
 }
+
+/// Files that the administrator has put beside our drop-in since need the import that we added.
+pub(super) fn an_administrators_drop_in_keeps_the_import() {
+    let add = format!("{CONFIGURE} --runtime=containerd");
+    let other = "etc/containerd/conf.d/50-mirrors.toml";
+    let pattern = "conf.d/*.toml";
+    for remove in [format!("{add} --remove"), UNREGISTER.to_owned()] {
+        for before in [None, Some("# mine\nversion = 2\nroot = \"/x\"\n")] {
+            let world = World::new();
+            if let Some(before) = before {
+                world.put(CONTAINERD, before, 0o644);
+            }
+            world.succeeds(&add);
+            world.put(other, "version = 2\n", 0o644);
+            // Neither is one that containerd would read.
+            world.put("etc/containerd/conf.d/51-mirrors.toml.bak", "", 0o644);
+            let outcome = world.succeeds(&remove);
+            let said =
+                format!("still imports /etc/containerd/{pattern}, since /{other} needs that");
+            assert!(outcome.stderr.contains(&said), "{outcome:#?}");
+            assert_eq!(world.text(DROP_IN), None);
+            let text = world.text(CONTAINERD).unwrap();
+            assert!(text.contains(pattern), "{remove}: {text}");
+            assert!(!world.notes());
+        }
+    }
+}

@@ -14,7 +14,7 @@ use std::path::Path;
 use libnvc::Result;
 use toml_edit::{DocumentMut, Item, value};
 
-pub(crate) use drop_in::{names, share_import, without};
+pub(crate) use drop_in::{import_covers, names, pattern_for, share_import, without};
 pub(crate) use hidden::hidden;
 pub(crate) use look::{import_patterns, is_drop_in_of_ours, registered};
 use section::{BUILT_IN, cdi_key, keep_default, plugin_of, register, runtimes_of, version_of};

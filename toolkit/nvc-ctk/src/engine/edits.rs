@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use libnvc::Result;
+use log::info;
 use nvc_hostfile::HostFile;
 
 use crate::engine::undo::{self, Removal};
@@ -240,7 +241,8 @@ fn is_ours(wanted: &Registration, path: &Path, text: &str, bare: Option<&str>) -
         })
 }
 
-/// Returns the edits that undo it. `keeps_import` is true if another drop-in needs containerd's import.
+/// Returns the edits that undo it. `keeps_import` is true if another drop-in of ours needs containerd's import. It stays
+/// also if the administrator has a drop-in that needs it, and then a message says so.
 pub(crate) fn removal(wanted: &Registration, keeps_import: bool) -> Result<Vec<Edit>> {
     let config = HostFile::open(&wanted.config)?;
     let main = config.text().unwrap_or_default().to_owned();
@@ -254,6 +256,19 @@ pub(crate) fn removal(wanted: &Registration, keeps_import: bool) -> Result<Vec<E
         }
         edits.push(edit);
     }
+    if !keeps_import
+        && let Some(drop_in) = wanted.containerd_drop_in()
+        && containerd::imports(&wanted.config, &main, drop_in)?
+        && let Some(other) = other_imported(drop_in)
+    {
+        info!(
+            "{} still imports {}, since {} needs that",
+            wanted.config.display(),
+            containerd::pattern_for(drop_in),
+            other.display()
+        );
+        keeps_import = true;
+    }
     let name = if keeps_import {
         wanted.runtime.name.clone()
     } else {
@@ -261,6 +276,15 @@ pub(crate) fn removal(wanted: &Registration, keeps_import: bool) -> Result<Vec<E
     };
     edits.push(removal_from(wanted, config, &name, &main)?);
     Ok(edits)
+}
+
+/// Returns the first other file that the import of a drop-in covers.
+fn other_imported(drop_in: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(drop_in.parent()?).ok()?.flatten();
+    let paths = entries.map(|entry| entry.path());
+    paths
+        .filter(|path| containerd::import_covers(drop_in, path) && path.is_file())
+        .min()
 }
 
 fn removal_from(wanted: &Registration, file: HostFile, name: &str, main: &str) -> Result<Edit> {

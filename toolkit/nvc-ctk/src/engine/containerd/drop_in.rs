@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use libnvc::Result;
+use nvc_hostfile::programs::matches;
 use toml_edit::{Array, DocumentMut, Item, Table, Value, value};
 
 use super::section::{
@@ -264,8 +265,16 @@ pub(crate) fn share_import(one: &Path, other: &Path) -> bool {
     pattern_for(one) == pattern_for(other)
 }
 
+/// Returns true if the import of a drop-in covers another file of its directory.
+pub(crate) fn import_covers(drop_in: &Path, other: &Path) -> bool {
+    let pattern = pattern_for(drop_in);
+    let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
+    let names = (name(Path::new(&pattern)), name(other));
+    other != drop_in && matches!(names, (Some(pattern), Some(name)) if matches(&pattern, &name))
+}
+
 /// Returns the import pattern: the drop-in's whole directory, so that other drop-ins work too.
-fn pattern_for(drop_in: &Path) -> String {
+pub(crate) fn pattern_for(drop_in: &Path) -> String {
     let directory = drop_in.parent().unwrap_or(Path::new("/"));
     if drop_in
         .extension()
