@@ -34,31 +34,77 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 /// Size limit of the files that are read.
 const MAX_SIZE: u64 = 64 << 10;
 
+/// The number of containers that a message names.
+const NAMED: usize = 5;
+
 /// A running container.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Container {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Container {
     engine: String,
     id: String,
     /// Its first process, if known.
     pid: Option<u32>,
 }
 
-impl fmt::Display for Container {
+/// The running containers of an engine. There can be any number: a user can have many processes named conmon.
+#[derive(Debug)]
+pub(super) struct Running(Vec<Container>);
+
+impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { engine, id, pid } = self;
+        let [first, others @ ..] = self.0.as_slice() else {
+            return Ok(());
+        };
+        let Container { engine, id, pid } = first;
+        let missing = format!("without which {engine} cannot stop");
+        if others.is_empty() {
+            let what = "uses a runtime that is being removed";
+            write!(
+                f,
+                "container {id} of {engine} {what}, {missing} it: stop it first"
+            )?;
+            return pid.map_or(Ok(()), |pid| write!(f, ", or later: kill {pid}"));
+        }
+        let listed = |of: &dyn Fn(&Container) -> Option<String>, between| {
+            let words: Vec<String> = self.0.iter().take(NAMED).filter_map(of).collect();
+            words.join(between)
+        };
+        let ids = listed(&|container| Some(container.id.clone()), ", ");
+        let more = match self.0.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let what = "use a runtime that is being removed";
         write!(
             f,
-            "container {id} of {engine} uses a runtime that is being removed, without which {engine} cannot stop it"
+            "containers {ids}{more} of {engine} {what}, {missing} them: stop them first"
         )?;
-        match pid {
-            Some(pid) => write!(f, ": stop it first, or later: kill {pid}"),
-            None => f.write_str(": stop it first"),
+        let pids = listed(&|container| Some(container.pid?.to_string()), " ");
+        if pids.is_empty() || !more.is_empty() {
+            return Ok(());
         }
+        write!(f, ", or later: kill {pids}")
     }
 }
 
-/// Returns the running containers of these programs. `root` is `/`, except in tests.
-pub(super) fn running(root: &Path, programs: &Programs<'_>, timeout: Duration) -> Vec<Container> {
+/// Returns the running containers of these programs, by engine. `root` is `/`, except in tests.
+pub(super) fn running(root: &Path, programs: &Programs<'_>, timeout: Duration) -> Vec<Running> {
+    by_engine(containers(root, programs, timeout))
+}
+
+/// Puts the containers of each engine together; they are sorted.
+fn by_engine(containers: Vec<Container>) -> Vec<Running> {
+    let mut engines: Vec<Running> = Vec::new();
+    for container in containers {
+        match engines.last_mut() {
+            Some(Running(of)) if of[0].engine == container.engine => of.push(container),
+            _ => engines.push(Running(vec![container])),
+        }
+    }
+    engines
+}
+
+fn containers(root: &Path, programs: &Programs<'_>, timeout: Duration) -> Vec<Container> {
     let mut found: Vec<Container> = BUNDLES
         .iter()
         .flat_map(|top| entries(&root.join(top)))
@@ -81,7 +127,7 @@ pub(super) fn running(root: &Path, programs: &Programs<'_>, timeout: Duration) -
         // It may have ended.
         found.extend(line.ok().and_then(|line| of_conmon(&line, programs)));
     }
-    found.sort_by(|one, other| (&one.engine, &one.id).cmp(&(&other.engine, &other.id)));
+    found.sort();
     found
 }
 
@@ -166,6 +212,47 @@ fn text(path: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// Any user can have thousands of processes named conmon.
+    #[test]
+    fn an_engine_has_one_line() {
+        let of = |engine: &str, count: u32, pid: Option<u32>| {
+            let container = |n: u32| Container {
+                engine: engine.into(),
+                id: format!("c{n}"),
+                pid: pid.map(|pid| pid + n),
+            };
+            (0..count).map(container).collect::<Vec<_>>()
+        };
+        let lines = |containers: Vec<Vec<Container>>| {
+            let lines = by_engine(containers.concat()).into_iter();
+            lines.map(|line| line.to_string()).collect::<Vec<_>>()
+        };
+        let uses = "a runtime that is being removed, without which";
+        assert_eq!(
+            lines(vec![
+                of("containerd", 2, Some(10)),
+                of("docker", 1, Some(7)),
+                of("podman", 1, None)
+            ]),
+            [
+                format!(
+                    "containers c0, c1 of containerd use {uses} containerd cannot stop them: stop them first, or later: \
+                     kill 10 11"
+                ),
+                format!(
+                    "container c0 of docker uses {uses} docker cannot stop it: stop it first, or later: kill 7"
+                ),
+                format!("container c0 of podman uses {uses} podman cannot stop it: stop it first"),
+            ]
+        );
+        assert_eq!(
+            lines(vec![of("docker", 5000, Some(1))]),
+            [format!(
+                "containers c0, c1, c2, c3, c4 and 4995 more of docker use {uses} docker cannot stop them: stop them first"
+            )]
+        );
+    }
+
     #[test]
     fn running_containers_are_named() {
         let scratch = tempfile::tempdir().unwrap();
@@ -207,7 +294,7 @@ mod tests {
         put("proc/21/status", ids);
         let fifo = nix::sys::stat::Mode::S_IRWXU;
         nix::unistd::mkfifo(&root.join("proc/1/cmdline"), fifo).unwrap();
-        let found: Vec<String> = running(&root, &programs, Duration::from_secs(2))
+        let found: Vec<String> = containers(&root, &programs, Duration::from_secs(2))
             .into_iter()
             .map(|found| format!("{} {} {:?}", found.engine, found.id, found.pid))
             .collect();
