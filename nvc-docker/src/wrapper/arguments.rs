@@ -1,5 +1,7 @@
 //! Formats the arguments to add to a `docker run`. Pure.
 
+use nvc_hostfile::shell;
+
 use super::backend::{Backend, CDI_KIND, RUNTIME};
 use super::selection::Selection;
 use crate::VOLUME_DRIVER;
@@ -105,16 +107,7 @@ fn volume(version: &str, mounting: MountMethod) -> Vec<String> {
 
 /// Quotes words for a shell.
 pub(super) fn quoted(words: &[std::ffi::OsString]) -> String {
-    let one = |word: &std::ffi::OsString| {
-        let word = word.to_string_lossy();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
-        if !word.is_empty() && word.chars().all(plain) {
-            word.into_owned()
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    };
-    words.iter().map(one).collect::<Vec<_>>().join(" ")
+    shell::line(words.iter().map(|word| word.to_string_lossy()))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
-use nvc_hostfile::HostFile;
+use nvc_hostfile::{HostFile, shell};
 
 use super::emit::{Format, text};
 use super::model::Spec;
@@ -27,10 +27,10 @@ pub fn comment(arguments: &[String], machine: &str) -> String {
     format!("{MARK} {version}\n{COMMAND}{words}\n{MACHINE}{machine}")
 }
 
-/// Returns words as a shell's command, on one line.
+/// Returns words as a shell's command, on one line: a comment keeps no newlines.
 pub fn quoted_line<'a>(words: impl IntoIterator<Item = &'a String>) -> String {
-    let words: Vec<String> = words.into_iter().map(|word| quoted(word)).collect();
-    words.join(" ")
+    let on_one_line = |c: char| if c.is_control() { ' ' } else { c };
+    shell::line(words).chars().map(on_one_line).collect()
 }
 
 /// Returns the command line that generated a file, if this program did.
@@ -54,21 +54,7 @@ fn line_of<'a>(text: &'a str, start: &str) -> Option<&'a str> {
     lines.find_map(|line| line.strip_prefix(start))
 }
 
-/// Quotes a word for a POSIX shell, on one line.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_./@%+=,:-".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.into();
-    }
-    // A comment is one line: newlines are not kept.
-    let word: String = word
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
-/// Splits a line of words joined by [`quoted`].
+/// Splits a line of words joined by [`quoted_line`].
 fn unquoted(line: &str) -> Option<Vec<String>> {
     let (mut words, mut word) = (Vec::new(), None::<String>);
     let mut rest = line.chars();

@@ -26,6 +26,7 @@ pub mod cause;
 pub mod draft;
 pub mod ours;
 pub mod programs;
+pub mod shell;
 
 mod accounts;
 mod acl;

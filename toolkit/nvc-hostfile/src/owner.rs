@@ -13,6 +13,7 @@ use nix::sys::stat::{FileStat, Mode};
 
 use super::accounts::{has_other_members, name};
 use super::acl::{self, Writer};
+use super::shell::word;
 
 /// A directory, link or file that another user can exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,12 +155,14 @@ impl Exposed {
         let error = Error::fault(ErrorKind::InvalidArgument, file.display(), cause);
         error.hint(match self.who {
             Who::Owner(uid) => {
-                let user = name("/etc/passwd", uid).unwrap_or_else(|| format!("'#{uid}'"));
-                format!("run the command as that user, with sudo -u {user}")
+                let user = name("/etc/passwd", uid).unwrap_or_else(|| format!("#{uid}"));
+                format!("run the command as that user, with sudo -u {}", word(&user))
             }
             // With an ACL, this takes the right from all of its users and groups.
-            Who::User(_) | Who::Group(_) => format!("chmod g-w {}", self.at.display()),
-            Who::Everybody => format!("chmod go-w {}", self.at.display()),
+            Who::User(_) | Who::Group(_) => {
+                format!("chmod g-w {}", word(&self.at.to_string_lossy()))
+            }
+            Who::Everybody => format!("chmod go-w {}", word(&self.at.to_string_lossy())),
         })
     }
 }

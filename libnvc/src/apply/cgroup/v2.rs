@@ -448,7 +448,12 @@ fn check_ancestors(
         let (its, above): (Vec<_>, Vec<_>) = filters
             .into_iter()
             .partition(|filter: &AncestorFilter| programs.contains(&filter.id));
-        report(&its, &format!("of cgroup {}", name.display()), unit(name))?;
+        let unit = unit(name);
+        report(
+            &its,
+            &format!("of cgroup {}", name.display()),
+            unit.as_deref(),
+        )?;
         filters = above;
         directory = Some(parent);
     }
@@ -461,18 +466,26 @@ fn check_ancestors(
     report(&filters, &place, None)
 }
 
-/// Returns the name of systemd's unit that may have made a cgroup.
-fn unit(cgroup: &Path) -> Option<&str> {
+/// Returns the name of systemd's unit that may have made a cgroup, as a word of a shell's command.
+///
+/// Users name the cgroups that systemd leaves to them: a name that no unit can have is none.
+fn unit(cgroup: &Path) -> Option<String> {
     let name = cgroup.file_name()?.to_str()?;
     let kinds = [".slice", ".scope", ".service"];
-    kinds
-        .iter()
-        .any(|kind| name.ends_with(kind))
-        .then_some(name)
+    let is_one = kinds.iter().any(|kind| name.ends_with(kind))
+        && !name.starts_with('-')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c));
+    is_one.then(|| match name.replace('\\', "?") {
+        same if same == name => same,
+        // A message has no backslash of its own, so systemd says the name: `?` is any letter.
+        pattern => format!("\"$(systemctl show --property=Id --value '{pattern}')\""),
+    })
 }
 
 /// Returns the error, or warns, as [`check_ancestors`] documents. `place` says where the filters are; `unit` is the
-/// unit that may have attached them.
+/// unit that may have attached them, as a shell's word.
 fn report(filters: &[AncestorFilter], place: &str, unit: Option<&str>) -> Result<()> {
     let Some(AncestorFilter { denied, .. }) =
         filters.iter().find(|filter| !filter.denied.is_empty())
@@ -522,7 +535,31 @@ fn parent(cgroup: BorrowedFd<'_>) -> Option<(OwnedFd, Vec<u32>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::verdict;
+    use std::path::Path;
+
+    use super::{unit, verdict};
+
+    /// The hint is a command that is copied to a root shell.
+    #[test]
+    fn units_are_words_of_a_shell() {
+        for (cgroup, word) in [
+            ("/a/docker-1.scope", Some("docker-1.scope")),
+            ("/user@1000.service", Some("user@1000.service")),
+            (
+                "/machine-a\\x2db.scope",
+                Some("\"$(systemctl show --property=Id --value 'machine-a?x2db.scope')\""),
+            ),
+            ("/x.scope/init", None),
+            ("/a;reboot.slice", None),
+            ("/$(reboot).slice", None),
+            ("/a b.slice", None),
+            ("/a'b.slice", None),
+            ("/--help.slice", None),
+            ("/\u{e4}.slice", None),
+        ] {
+            assert_eq!(unit(Path::new(cgroup)).as_deref(), word, "{cgroup}");
+        }
+    }
 
     #[test]
     fn the_verifiers_reason_is_its_last_line_but_statistics() {

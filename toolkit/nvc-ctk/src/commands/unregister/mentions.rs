@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use libnvc::container::filesystem_at;
+use nvc_hostfile::shell::{self, word};
 use nvc_hostfile::{HostFile, programs};
 
 use crate::engine::edits::Engine;
@@ -124,7 +125,7 @@ impl fmt::Display for Mention {
         }
         write!(f, ". Remove it there, or while nvidia-ctk is installed: ")?;
         match user {
-            Some(user) => write!(f, "sudo -u {user} {command}"),
+            Some(user) => write!(f, "sudo -u {} {command}", word(user)),
             None => f.write_str(command),
         }
     }
@@ -132,9 +133,9 @@ impl fmt::Display for Mention {
 
 /// Returns the command that removes a runtime from a file, or the file if it is no engine's.
 pub(super) fn command(engine: Option<Engine>, file: &Path, name: &str) -> String {
-    let path = file.display();
+    let path = file.to_string_lossy();
     let Some(engine) = engine else {
-        return format!("rm {path}");
+        return shell::line(["rm", &path]);
     };
     let is_drop_in = file
         .parent()
@@ -147,14 +148,16 @@ pub(super) fn command(engine: Option<Engine>, file: &Path, name: &str) -> String
     } else {
         "config"
     };
-    let mut words = format!(
-        "nvidia-ctk runtime configure --runtime={} --{option}={path} --remove",
-        engine.name()
-    );
+    let mut words = ["nvidia-ctk", "runtime", "configure"]
+        .map(String::from)
+        .to_vec();
+    words.push(format!("--runtime={}", engine.name()));
+    words.push(format!("--{option}={path}"));
+    words.push("--remove".into());
     if !name.is_empty() && name != "nvidia" {
-        words += &format!(" --nvidia-runtime-name={name}");
+        words.push(format!("--nvidia-runtime-name={name}"));
     }
-    words
+    shell::line(words)
 }
 
 /// Returns the files that name one of the programs.
@@ -216,7 +219,7 @@ fn mention(
     if file.starts_with("/etc/containers/containers.conf")
         || file.starts_with("/etc/containers/containers.conf.d")
     {
-        command = format!("editor {}", file.display());
+        command = shell::line(["editor", &file.to_string_lossy()]);
     }
     Some(Mention {
         file,
