@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 
 use libnvc::{Error, ErrorKind, Phase};
-use nvc_program::messages;
+use nvc_program::hints::{Reader, one_line};
+use nvc_program::messages::{self, Severity};
+
+use crate::logging;
 
 /// Upstream's categories of failures; runtimes and users search logs for these words.
 pub(crate) mod category {
@@ -36,22 +39,37 @@ impl CommandError {
         }
     }
 
-    /// Prints the failure to standard error.
+    /// Prints the failure to standard error, and writes it to the system's log if the hook asks for it.
     pub(crate) fn report(&self, program: &str) {
+        for line in self.lines_for_hook(program) {
+            logging::write_to_system(Severity::Error, &line);
+        }
         messages::write_lines(self.lines(program));
+    }
+
+    /// Returns the lines for the system's log: the reason first, which the limit of lines must not leave out.
+    fn lines_for_hook(&self, program: &str) -> Vec<String> {
+        let Self { category, error } = self;
+        let reason = one_line(error, Reader::Engine);
+        let mut lines = vec![format!("{program}: {category}: {reason}")];
+        lines.extend(cleanup(program, error));
+        lines
     }
 
     pub(crate) fn lines(&self, program: &str) -> Vec<String> {
         let Self { category, error } = self;
-        let cleanup = error.cleanup().iter();
-        let mut lines: Vec<String> = cleanup
-            .map(|error| format!("{program}: while cleaning up: {}", error.message()))
-            .collect();
+        let mut lines: Vec<String> = cleanup(program, error).collect();
         lines.extend(error.advice().map(|advice| format!("hint: {advice}")));
         // Last, because docker's report of a failed hook ends with this text and ": unknown.".
         lines.push(format!("{program}: {category}: {}", error.message()));
         lines
     }
+}
+
+/// Returns the lines about errors while cleaning up.
+fn cleanup(program: &str, error: &Error) -> impl Iterator<Item = String> {
+    let cleanup = error.cleanup().iter();
+    cleanup.map(move |error| format!("{program}: while cleaning up: {}", error.message()))
 }
 
 /// Adds a category to a failure.
@@ -100,6 +118,13 @@ mod tests {
                 "cli.real: while cleaning up: unmount failed",
                 "hint: do y",
                 "cli.real: mount error: x"
+            ]
+        );
+        assert_eq!(
+            failure.lines_for_hook("cli"),
+            [
+                "cli: mount error: x (hint: do y)",
+                "cli: while cleaning up: unmount failed",
             ]
         );
     }

@@ -1,4 +1,5 @@
-//! Writes the debug log, in upstream's format, and prints warnings to standard error.
+//! Writes the debug log, in upstream's format, and prints warnings to standard error; for the hook, also to the system's
+//! log.
 //!
 //! Support engineers compare this log with upstream's. Without a log file only warnings are enabled, so that other log
 //! lines cost nothing.
@@ -7,11 +8,14 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libnvc::Error;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid, getgid, getuid};
+use nvc_program::messages::{SYSTEM_LOG, Severity, SystemLog};
 use nvc_program::{debuglog, messages};
 
 /// Writes records to the log file, if there is one, and warnings to standard error.
@@ -28,7 +32,11 @@ impl Log for Logger {
     fn log(&self, record: &Record<'_>) {
         if record.level() <= Level::Warn {
             let program = &self.program;
-            messages::write_line(&format!("{program}: warning: {}", record.args()));
+            let text = record.args().to_string();
+            messages::write_line(&format!("{program}: warning: {text}"));
+            if IS_ABOUT_CONTAINER.load(Ordering::Relaxed) {
+                write_to_system(Severity::Warning, &text);
+            }
         }
         if let Some(mut file) = self.file.as_ref() {
             // A failure to write the log cannot be reported.
@@ -37,6 +45,40 @@ impl Log for Logger {
     }
 
     fn flush(&self) {}
+}
+
+/// The system's log, if the hook has executed this program: engines drop what a hook prints.
+static SYSTEM: OnceLock<Mutex<SystemLog>> = OnceLock::new();
+
+/// Set if warnings are about a container. Those about the driver are the same for each one: nvidia-ctk doctor has them.
+static IS_ABOUT_CONTAINER: AtomicBool = AtomicBool::new(false);
+
+/// Says that all warnings from now on are about a container.
+pub(crate) fn begin_container() {
+    IS_ABOUT_CONTAINER.store(true, Ordering::Relaxed);
+}
+
+/// Connects to the system's log if the hook asks for it: in its name, and for the container that it names.
+///
+/// Before the program enters that container, where the log's socket is a file of the image.
+pub(crate) fn start_for_hook() {
+    let asks = std::env::var(SYSTEM_LOG).ok();
+    if let Some((hook, id)) = asks.as_deref().and_then(|text| text.split_once(':'))
+        && trust_environment()
+    {
+        let mut log = SystemLog::new(hook.to_owned());
+        log.of_container(id);
+        log.connect();
+        let _ = SYSTEM.set(Mutex::new(log));
+    }
+}
+
+/// Writes a line to the system's log, if the hook asks for it.
+pub(crate) fn write_to_system(severity: Severity, text: &str) {
+    if let Some(log) = SYSTEM.get() {
+        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.write(severity, text);
+    }
 }
 
 /// Starts logging to `file`, or else to the file named by `NVC_DEBUG_FILE`, if set.

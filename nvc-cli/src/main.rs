@@ -35,6 +35,7 @@ fn run() -> u8 {
     nvc_program::messages::take_panics();
     // The NVML query is this program, executed again.
     serve_if_asked();
+    logging::start_for_hook();
 
     let mut words = std::env::args_os();
     let caller = Caller::new(words.next());

@@ -13,7 +13,7 @@ use nvc_testkit::harness::{self, Need};
 use nvc_testkit::tests;
 use nvc_tests::bundle::Bundle;
 use nvc_tests::world::World;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const HOOK: &str = "nvidia-container-runtime-hook";
 const RUNTIME: &str = "nvidia-container-runtime";
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         a_hooks_error_is_logged,
         a_hooks_warning_is_logged,
         what_happens_in_the_container_is_logged_outside,
+        the_programs_errors_and_warnings_are_logged,
         a_librarys_warning_is_logged,
         a_runtimes_error_is_logged,
         a_runtimes_warning_is_logged_at_the_start,
@@ -77,6 +78,22 @@ impl Case {
 
     fn config(&self) -> PathBuf {
         self.world.path("config.toml")
+    }
+
+    /// Changes config.json.
+    fn edit(&self, change: impl FnOnce(&mut Value)) {
+        let file = self.world.path("bundle/config.json");
+        let mut spec: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        change(&mut spec);
+        fs::write(&file, spec.to_string()).unwrap();
+    }
+
+    /// Changes the configuration so that the hook executes nvidia-container-cli.
+    fn execute_program(&self) {
+        let text = fs::read_to_string(self.config()).unwrap();
+        let table = "[nvidia-container-cli]\n";
+        let text = text.replace(table, &format!("{table}environment = [\"A=1\"]\n"));
+        fs::write(self.config(), text).unwrap();
     }
 
     /// Returns the name of the file for `--log`.
@@ -184,17 +201,41 @@ fn a_hooks_warning_is_logged() {
     assert_eq!(run.logged, expected);
 }
 
-/// The hook stays in the container that it has entered, and /dev/log there is not the system's.
+/// The hook stays in the container's mount namespace that it has entered, where /dev/log is not the system's.
 fn what_happens_in_the_container_is_logged_outside() {
     let case = Case::new("legacy", "", &["NVIDIA_VISIBLE_DEVICES=0"]);
     let place = "usr/bin/nvidia-smi";
     fs::create_dir_all(case.world.path("bundle/rootfs").join(place).join("x")).unwrap();
+    // The namespace starts with a copy of the test's mounts.
+    let uncover = "pid=$(sed 's/.*\"pid\": *\\([0-9]*\\).*/\\1/') && \
+        nsenter --mount --target \"$pid\" umount --lazy /dev/log";
+    let hook = json!({"path": "/bin/sh", "args": ["sh", "-c", uncover]});
+    case.edit(|spec| spec["hooks"] = json!({"prestart": [hook]}));
     let run = case.run(&[]);
     let text = run.line(&format!("<28>{HOOK}: container c1: skipped (optional): "));
     assert!(
         text.ends_with(&format!("{place}: is a directory")),
         "{text}"
     );
+}
+
+/// If the configuration needs nvidia-container-cli, the hook executes it.
+fn the_programs_errors_and_warnings_are_logged() {
+    let case = Case::new("legacy", "", &["NVIDIA_VISIBLE_DEVICES=9"]);
+    case.execute_program();
+    let run = case.run(&[]);
+    let text = run.line(&format!("<27>{HOOK}: container c1: "));
+    let start = "nvidia-container-cli: device error: 9: unknown device (hint: ";
+    assert!(text.starts_with(start), "{text}");
+    let stderr = run.stderr();
+    assert_eq!(stderr.matches("9: unknown device").count(), 1, "{stderr}");
+    let case = Case::new("legacy", "", &["NVIDIA_VISIBLE_DEVICES=0"]);
+    case.execute_program();
+    let place = "usr/bin/nvidia-smi";
+    fs::create_dir_all(case.world.path("bundle/rootfs").join(place).join("x")).unwrap();
+    let run = case.run(&[]);
+    let text = run.line(&format!("<28>{HOOK}: container c1: skipped (optional): "));
+    assert!(text.ends_with(": is a directory"), "{text}");
 }
 
 /// libnvc gives its warnings to a logger.

@@ -7,6 +7,7 @@ use libnvc::request::{ImageOptions, Policy, Request};
 
 use super::{Power, driver_config, tell_if_slow};
 use crate::failure::CommandError;
+use crate::logging;
 use crate::output;
 use crate::request::{Configure, Global};
 
@@ -31,6 +32,7 @@ pub(super) fn run(
         let (plan, image) = configuration.plan(configure.target())?;
         return output::plan(format, &plan, &image);
     }
+    logging::begin_container();
     let report = configuration
         .prepare(configure.target())?
         .apply_before_exit()?;

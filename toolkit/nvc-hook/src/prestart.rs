@@ -67,7 +67,9 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
     if !config.hook.skip_mode_detection {
         check_mode(&config, &request)?;
     }
-    execute(&config, options.debug, &input, &request, &program?)
+    // A foreign one would not use it.
+    let log = own.map(|_| report.system_log_for_program());
+    execute(&config, options.debug, &input, &request, &program?, log)
 }
 
 /// Returns true if the nvidia-container-cli it has found was installed together with this program.
@@ -195,13 +197,14 @@ fn check_mode(config: &Config, request: &ContainerRequest) -> Result<()> {
     ))
 }
 
-/// Executes nvidia-container-cli; returns only on failure.
+/// Executes nvidia-container-cli; returns only on failure. `log` is the variable for its lines in the system's log.
 fn execute(
     config: &Config,
     debug: bool,
     input: &Input,
     request: &ContainerRequest,
     program: &Program,
+    log: Option<String>,
 ) -> Result<()> {
     let os_release = os_release(config);
     let host = Host {
@@ -209,11 +212,12 @@ fn execute(
         exists: &|path| Path::new(path).exists(),
     };
     let words = call::words(config, debug, input, request, &host);
-    let environment = call::environment(
+    let mut environment = call::environment(
         std::env::vars_os(),
         program.search_path.as_deref(),
         &config.cli.environment,
     );
+    environment.extend(log.map(Into::into));
     let mut path = program.path.clone();
     if path.components().count() == 1 {
         // A name in config.toml is a path, not one to search for.

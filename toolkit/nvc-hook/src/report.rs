@@ -14,17 +14,33 @@ pub(crate) const INVALID_VALUE: &str = "\ninvalid config value";
 #[derive(Debug)]
 pub(crate) struct Report {
     system: SystemLog,
+    container: String,
 }
 
 impl Report {
     pub(crate) fn new() -> Self {
         let system = SystemLog::new(crate::NAME);
-        Self { system }
+        Self {
+            system,
+            container: String::new(),
+        }
     }
 
     /// Names the container in the system's log from now on.
     pub(crate) fn of_container(&mut self, id: &str) {
         self.system.of_container(id);
+        // A variable cannot contain a zero byte, JSON can.
+        self.container = id.replace('\0', "");
+    }
+
+    /// Returns the variable by which our nvidia-container-cli, executed in this process, writes to the system's log for it.
+    pub(crate) fn system_log_for_program(&self) -> String {
+        format!(
+            "{}={}:{}",
+            messages::SYSTEM_LOG,
+            crate::NAME,
+            self.container
+        )
     }
 
     pub(crate) fn warn(&mut self, text: &str) {

@@ -1,5 +1,6 @@
 //! Sends lines to the system's log, for programs whose standard error engines drop.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::os::unix::net::UnixDatagram;
 
@@ -7,6 +8,10 @@ use libnvc::printable_up_to;
 
 /// The socket of the system's log: journald's, or another daemon's.
 const SOCKET: &str = "/dev/log";
+
+/// The variable by which nvidia-container-runtime-hook makes our nvidia-container-cli, which it executes in its place,
+/// write to the system's log as the hook would: `NAME:ID`, the hook's name and the container's id.
+pub const SYSTEM_LOG: &str = "NVC_SYSTEM_LOG";
 
 /// Number of the log's facility for daemons.
 const DAEMON: u8 = 3;
@@ -32,7 +37,7 @@ pub enum Severity {
 /// The lines of one program in the system's log.
 #[derive(Debug)]
 pub struct SystemLog {
-    program: &'static str,
+    program: Cow<'static, str>,
     /// Empty if unknown.
     container: String,
     /// None if there is no log.
@@ -43,9 +48,9 @@ pub struct SystemLog {
 
 impl SystemLog {
     /// Creates the log of a program; nothing is opened yet.
-    pub fn new(program: &'static str) -> Self {
+    pub fn new(program: impl Into<Cow<'static, str>>) -> Self {
         Self {
-            program,
+            program: program.into(),
             container: String::new(),
             socket: OnceCell::new(),
             warnings: 0,
@@ -92,7 +97,8 @@ impl SystemLog {
 
     fn line(&self, severity: Severity, text: &str) -> String {
         let number = DAEMON * 8 + severity as u8;
-        let (program, text) = (self.program, printable_up_to(MAX_LEN, text));
+        let program = printable_up_to(MAX_ID_LEN, &*self.program);
+        let text = printable_up_to(MAX_LEN, text);
         match self.container.as_str() {
             "" => format!("<{number}>{program}: {text}"),
             id => format!("<{number}>{program}: container {id}: {text}"),
