@@ -27,7 +27,7 @@ pub(crate) fn write(share: &Path) -> io::Result<()> {
         let mut script = Vec::new();
         generate(shell, &mut table(), PROGRAM, &mut script);
         if shell == Shell::Bash {
-            script = fix_bash(script)?;
+            script = fix_bash(script, PROGRAM)?;
         }
         crate::save(&share.join(place), &script)?;
     }
@@ -39,10 +39,10 @@ pub(crate) fn write(share: &Path) -> io::Result<()> {
 /// * It spells the states of a command's options in two ways where the program's name has a hyphen
 ///   (<https://github.com/clap-rs/clap/issues/6421>).
 /// * It knows `--option value` only, and bash makes three words of `--option=value`.
-fn fix_bash(script: Vec<u8>) -> io::Result<Vec<u8>> {
+pub(crate) fn fix_bash(script: Vec<u8>, program: &str) -> io::Result<Vec<u8>> {
     let mut script = String::from_utf8(script).map_err(io::Error::other)?;
-    let state = PROGRAM.replace('-', "__");
-    let misspelt = PROGRAM.replace('-', "__subcmd__");
+    let state = program.replace('-', "__");
+    let misspelt = program.replace('-', "__subcmd__");
     script = script.replace(&misspelt, &state);
     let previous = "    prev=\"$3\"\n";
     let fixed = format!(
@@ -84,7 +84,7 @@ fn describe(arg: Arg) -> Arg {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
     }
 
     /// Returns bash's completions for the last of these words.
-    fn offered_by_bash(script: &Path, words: &[&str]) -> String {
+    pub(crate) fn offered_by_bash(script: &Path, words: &[&str]) -> String {
         let driver = r#"
             compopt() { :; }
             . "$1"

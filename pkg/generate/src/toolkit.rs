@@ -8,6 +8,8 @@ use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 use nvc_options::ctk::{PROGRAM, clap};
 
+use crate::completions::fix_bash;
+
 /// Sections that the table does not contain.
 const SECTIONS: &str = include_str!("../../man/nvidia-ctk.sections");
 
@@ -33,6 +35,9 @@ pub(crate) fn write(share: &Path, date: &str) -> io::Result<()> {
     ] {
         let mut text = Vec::new();
         generate(shell, &mut clap(), PROGRAM, &mut text);
+        if shell == Shell::Bash {
+            text = fix_bash(text, PROGRAM)?;
+        }
         crate::save(&share.join(file), &text)?;
     }
     Ok(())
@@ -115,6 +120,28 @@ fn escaped(text: &str) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::completions::tests::offered_by_bash;
+
+    #[test]
+    fn bash_completes_commands_and_options() {
+        let share = std::env::temp_dir().join(format!("nvc-toolkit-{}", std::process::id()));
+        write(&share, "2026-01-01").unwrap();
+        let script = share.join("bash-completion/completions").join(PROGRAM);
+        for (words, offered) in [
+            (&["doc"][..], "doctor"),
+            (&["runtime", "conf"], "configure"),
+            (&["cdi", "generate", "--outp"], "--output"),
+            (&["cdi", "transform", "root", "--fr"], "--from"),
+            (
+                &["system", "create-device-nodes", "--contr"],
+                "--control-devices",
+            ),
+        ] {
+            let words = [&[PROGRAM], words].concat();
+            assert_eq!(offered_by_bash(&script, &words), offered, "{words:?}");
+        }
+        std::fs::remove_dir_all(share).unwrap();
+    }
 
     #[test]
     fn the_page_has_every_command_and_option() {
