@@ -288,6 +288,11 @@ fn the_specification_of_the_units_goes() {
         ("etc/cdi/nvidia.yaml", own, true),
     ] {
         world.put(path, &text, 0o644);
+        // What is announced to go is not said to stay.
+        let outcome = world.succeeds(&format!("{UNREGISTER} --dry-run"));
+        let (goes, named) = ("dry run: Removed", "which is being removed");
+        assert_eq!(outcome.stderr.contains(goes), !stays, "{outcome:#?}");
+        assert!(stays || !outcome.stderr.contains(named), "{outcome:#?}");
         let outcome = world.succeeds(UNREGISTER);
         assert_eq!(world.text(path).is_some(), stays, "{text} {outcome:#?}");
         if path.starts_with("etc") {

@@ -51,12 +51,14 @@ pub(super) fn run(line: &CommandLine) -> Result<u8> {
         programs,
         is_dry: line.flag("dry-run"),
     };
-    let (noted, is_complete) = work.undo_all(Path::new(notes::DIRECTORY));
-    if names.contains(&HOOK_OF_SPECIFICATIONS) {
-        work.remove_specification(Path::new(SPECIFICATION));
+    let (mut reported, is_complete) = work.undo_all(Path::new(notes::DIRECTORY));
+    let specification = Path::new(SPECIFICATION);
+    if names.contains(&HOOK_OF_SPECIFICATIONS) && work.remove_specification(specification) {
+        // In a dry run it is still there.
+        reported.push(specification.to_owned());
     }
     let mentions = mentions::of(&work.programs).into_iter();
-    for mention in mentions.filter(|mention| !noted.contains(&mention.file)) {
+    for mention in mentions.filter(|mention| !reported.contains(&mention.file)) {
         warn!("{mention}");
     }
     for container in containers::running(Path::new("/"), &work.programs, containers::TIMEOUT) {
@@ -151,8 +153,8 @@ impl Work<'_> {
         Ok(is_ours)
     }
 
-    /// Removes the specification that the units wrote, if it names our hook.
-    fn remove_specification(&self, path: &Path) {
+    /// Removes the specification that the units wrote, if it names our hook; returns true if this was reported.
+    fn remove_specification(&self, path: &Path) -> bool {
         let removed = HostFile::open(path).and_then(|file| {
             let text = file.text().unwrap_or_default();
             let is_ours = nvc_cdi::file::command_of(text).is_some()
@@ -163,11 +165,12 @@ impl Work<'_> {
             if is_ours && !self.is_dry {
                 file.remove()?;
             }
-            Ok(())
+            Ok(is_ours)
         });
-        if let Err(error) = removed {
+        removed.unwrap_or_else(|error: Error| {
             warn!("{}", error.message());
-        }
+            false
+        })
     }
 
     /// Makes an engine read its configuration again, or prints how.
