@@ -42,6 +42,7 @@ case "$*" in
 'start docker' | 'reload docker') ;;
 'restart containerd' | 'restart crio') : > /restarted ;;
 'enable --now nvidia-persistenced' | 'enable --now nvidia-fabricmanager')
+  [ $3 != nvidia-persistenced ] || [ -e /usr/lib/systemd/system/$3.service ] || exit 1
   mkdir -p /run/$3; : > /run/$3/socket ;;
 *) echo "systemctl: $*" >&2; exit 5 ;;
 esac
@@ -161,7 +162,11 @@ machine('spec-mode', 'can be read by root only', level='advice', setup='chmod 60
 machine('mig-empty', 'has no MIG devices', level='advice', mock='migcount=0')
 machine('mig-minors', 'mig-minors is missing', 'rm $PROC/nvidia-caps/mig-minors')
 machine('no-hook', 'nvidia-cdi-hook is not in PATH', 'rm usr/bin/nvidia-cdi-hook')
-machine('persistence', 'does not run', level='advice', setup='rm run/nvidia-persistenced/socket')
+machine('persistence', 'does not run', level='advice', setup='rm run/nvidia-persistenced/socket',
+        files={'/usr/lib/systemd/system/nvidia-persistenced.service': ''})
+# NVIDIA's installer brings no unit.
+machine('persistence-without-unit', 'does not run', level='advice', setup='rm run/nvidia-persistenced/socket',
+        files={'/usr/bin/nvidia-persistenced': '#!/bin/sh\n: > /run/nvidia-persistenced/socket\n'})
 machine('two-faults', 'nvidia-uvm is missing', 'rm dev/nvidia-uvm', also=['daemon.json: EOF'], files={DAEMON: '{"a":'})
 
 # Machines as users have them, from a second author: broken ones, and odd ones in order.

@@ -130,26 +130,38 @@ fn mig(place: &Place) -> Option<Finding> {
 }
 
 pub(super) fn persistence(place: &Place) -> Vec<Finding> {
-    let program = [
+    let programs = [
         "/usr/bin/nvidia-persistenced",
         "/usr/sbin/nvidia-persistenced",
     ];
-    let is_installed = program.iter().any(|path| place.path(path).exists());
     let socket = [
         "/run/nvidia-persistenced/socket",
         "/var/run/nvidia-persistenced/socket",
     ];
-    if !is_installed
-        || socket
-            .iter()
-            .any(|path| Path::new(path).exists() || place.path(path).exists())
+    let Some(program) = programs.iter().find(|path| place.path(path).exists()) else {
+        return Vec::new();
+    };
+    if socket
+        .iter()
+        .any(|path| Path::new(path).exists() || place.path(path).exists())
     {
         return Vec::new();
     }
     let what = "nvidia-persistenced is installed and does not run";
-    vec![Finding::advice(
-        what,
-        "each first use of a GPU takes seconds",
-        command("systemctl enable --now nvidia-persistenced"),
-    )]
+    let finding = |repair| Finding::advice(what, "each first use of a GPU takes seconds", repair);
+    // Distributions' packages have a unit, NVIDIA's installer has none.
+    vec![if has_unit("nvidia-persistenced.service") {
+        finding(command("systemctl enable --now nvidia-persistenced"))
+    } else if place.is_host() {
+        finding(command(*program)).note("it has no systemd unit here: start it at each boot")
+    } else {
+        finding(step("start it where the driver is"))
+    }]
+}
+
+/// Returns true if systemd on this machine has that unit.
+fn has_unit(name: &str) -> bool {
+    ["/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"]
+        .iter()
+        .any(|place| Path::new(&format!("{place}/systemd/system/{name}")).exists())
 }
