@@ -34,6 +34,14 @@ case "${1:-}" in
   *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
+if [ ! "$uninstall" ] && [ ! -e "$BUILD/libnvidia-container.pc" ]; then
+  echo "install: there is no build in $BUILD; build first: make build" >&2
+  exit 1
+fi
+if [ "$uninstall" ] && [ ! -e "$DESTDIR$BINDIR/nvidia-ctk" ] && [ ! -e "$DESTDIR$BINDIR/nvidia-container-cli" ]; then
+  echo "install: our programs are not in $DESTDIR$BINDIR; if they are elsewhere, name the PREFIX of their installation" >&2
+fi
+
 # Programs that link the static library look for nvc-query in one directory, fixed at build time; so does nvidia-ctk, if
 # it is neither beside it nor in ../libexec from there.
 if [ ! "$uninstall" ] && [ "$(built libexecdir)" != "$LIBEXECDIR" ]; then

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
             the_user_and_the_units_are_set_up,
             registrations_are_undone_first,
             links_to_devices_are_made_once,
+            a_missing_build_or_installation_is_named,
         ])
         .collect(),
     )
@@ -78,6 +79,27 @@ fn another_place_than_that_of_the_build_is_refused() {
         assert!(text.contains(&expected), "{text}");
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     }
+}
+
+fn a_missing_build_or_installation_is_named() {
+    let machine = Machine::new();
+    for is_there in [true, false] {
+        let output = machine.install("--uninstall", true, "true");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{text}");
+        assert_eq!(
+            !text.contains("our programs are not in"),
+            is_there,
+            "{text}"
+        );
+    }
+    fs::remove_dir_all(machine.scratch.join("build")).unwrap();
+    let output = machine.install("", true, "true");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let build = machine.scratch.join("build").display().to_string();
+    let expected = format!("install: there is no build in {build}; build first: make build\n");
+    assert_eq!(text, expected);
 }
 
 /// A debug build has no manual pages, at which the script stops; by then the libraries are installed.
