@@ -429,6 +429,9 @@ machine('cache-of-before', '/usr/lib64/libcuda.so.1 is not in the loader\'s cach
 machine('directory-unknown', '/usr/lib64/libcuda.so.1 is not in the loader\'s cache', OTHER_PLACE,
         also=['libnvidia-ml.so.1 is not in'], ldconfig=False)
 machine('runc-forgets', 'this runc forgets devices', 'mkdir -p run/systemd/system', files={'/usr/bin/runc': program('runc version 1.1.5+ds1')})
+# A container with that GPU has run since the boot.
+machine('runc-forgets-one', 'in /dev/char, as /dev/nvidia', 'mkdir -p run/systemd/system dev/char; ln -s ../nvidiactl dev/char/195:255',
+        files={'/usr/bin/runc': program('runc version 1.1.5+ds1')})
 machine('runc-forgets-nothing', None, 'mkdir -p run/systemd/system', files={'/usr/bin/runc': program('runc version 1.2.5')})
 machine('docker-second-runtime', 'runtime nvidia-legacy is /no/such', files={**WITH_DOCKER, DAEMON: json.dumps(
     {'runtimes': {**NVIDIA, 'nvidia-legacy': {'path': '/no/such'}}})})

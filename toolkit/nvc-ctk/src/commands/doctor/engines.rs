@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{Finding, read as text_of, version_in};
 use crate::ask::ask;
 use crate::commands::repair::{Repair, command, step, word};
+use crate::commands::system::links;
 use crate::engine::change::read;
 
 /// Patch levels of runc that lose devices without a link in /dev/char when systemd reloads.
@@ -75,10 +76,14 @@ pub(super) fn runc() -> Vec<Finding> {
     if !is_forgetful || !uses_systemd || !Path::new("/dev/nvidiactl").exists() {
         return Vec::new();
     }
-    if Path::new("/dev/char/195:255").exists() {
+    // Hook and runtime make those of their own containers' devices only.
+    let Some(node) = links::missing() else {
         return Vec::new();
-    }
-    let what = "this runc forgets devices that have no link in /dev/char";
+    };
+    let what = format!(
+        "this runc forgets devices that have no link in /dev/char, as {}",
+        node.display()
+    );
     let symptom = "containers lose their GPUs at systemctl daemon-reload: NVML: Unknown Error";
     // Not --create-all, which needs GPUs on PCI: the nodes exist.
     let repair = command("nvidia-ctk system create-dev-char-symlinks");

@@ -59,8 +59,25 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     Ok(())
 }
 
-/// Returns the nodes in /dev that are devices of NVIDIA's drivers.
+/// Returns the nodes in /dev that are devices of NVIDIA's drivers, and warns about others of their names.
 fn existing() -> Vec<NumberedNode> {
+    let (nodes, refused) = look();
+    for why in refused {
+        warn!("skipping {why}");
+    }
+    nodes
+}
+
+/// Returns a node that has no link in /dev/char, if there is one.
+pub(in crate::commands) fn missing() -> Option<PathBuf> {
+    let directory = Path::new("/dev/char");
+    let mut nodes = look().0.into_iter();
+    let (path, _) = nodes.find(|(_, number)| !is_linked(directory, *number))?;
+    Some(path)
+}
+
+/// Returns the nodes in /dev that are devices of NVIDIA's drivers, and why others of their names are none.
+fn look() -> (Vec<NumberedNode>, Vec<String>) {
     let nodes = Nodes::new("/".into(), false);
     let is_wanted = |name: &str| {
         name.starts_with("nvidia") && !LEFT_OUT.iter().any(|out| name.starts_with(out))
@@ -69,15 +86,12 @@ fn existing() -> Vec<NumberedNode> {
     let mut paths = nodes.matching("/dev", is_wanted, &mut refused);
     let is_capability = |name: &str| name.starts_with("nvidia-");
     paths.extend(nodes.matching("/dev/nvidia-caps", is_capability, &mut refused));
-    for why in refused {
-        warn!("skipping {why}");
-    }
     // Ignore nodes that vanish concurrently.
     let numbered = paths.into_iter().filter_map(|path| {
         let number = nodes.look_up(&path).ok()?.number();
         Some((path.into(), number))
     });
-    numbered.collect()
+    (numbered.collect(), refused)
 }
 
 /// Succeeds if all nodes that there are have their links.
