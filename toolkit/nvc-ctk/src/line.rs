@@ -240,7 +240,10 @@ impl LineParser {
             without_effect: Vec::new(),
         };
         let node = self.node();
-        let hidden = |global: &&Opt| !table::options(node).any(|opt| std::ptr::eq(opt, *global));
+        let hidden = |global: &&Opt| {
+            let mut own = node.options.iter();
+            own.any(|opt| opt.is_called(global.long))
+        };
         let given = table::GLOBAL
             .iter()
             .filter(|global| self.values.contains_key(&(0, global.long)));
