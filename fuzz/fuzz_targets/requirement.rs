@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use libnvc::ErrorKind;
-use libnvc::host::DriverVersions;
-use libnvc::require::{Requirement, Target, check};
+use libnvc::host::{DriverVersions, Gpu};
+use libnvc::require::{Requirement, check};
 
 // An expression, a line's end, a version.
 fuzz_target!(|text: &str| {
@@ -13,21 +13,17 @@ fuzz_target!(|text: &str| {
         driver: "535.261.03".to_owned(),
         cuda: "12.2".to_owned(),
     };
-    let targets = [
-        Target {
-            arch: "9.0",
-            brand: "Tesla",
-        },
-        Target {
-            arch: "8.6",
-            brand: "GeForceRTX",
-        },
-    ];
-    let on = |texts: &[&str], targets: &[Target<'_>]| {
+    let gpus = [("9.0", "Tesla"), ("8.6", "GeForceRTX")].map(|(arch, brand)| Gpu {
+        arch: arch.to_owned(),
+        brand: brand.to_owned(),
+        ..Gpu::default()
+    });
+    let both = gpus.each_ref();
+    let on = |texts: &[&str], gpus: &[&Gpu]| {
         let requirements: Vec<Requirement> = texts.iter().copied().map(Requirement::new).collect();
-        check(&requirements, &versions, targets)
+        check(&requirements, &versions, gpus)
     };
-    let verdict = on(&[text], &targets);
+    let verdict = on(&[text], &both);
     if let Err(error) = &verdict {
         assert!(matches!(
             error.kind(),
@@ -40,10 +36,10 @@ fuzz_target!(|text: &str| {
         );
     }
     // All devices are those of the first and those of the second.
-    let each = targets.map(|target| on(&[text], &[target]).is_ok());
+    let each = both.map(|gpu| on(&[text], &[gpu]).is_ok());
     assert_eq!(verdict.is_ok(), each == [true, true]);
     // A repeated requirement changes nothing; an alternative that holds changes only a failure.
-    assert_eq!(on(&[text, text], &targets).is_ok(), verdict.is_ok());
+    assert_eq!(on(&[text, text], &both).is_ok(), verdict.is_ok());
     if on(&[text], &[]).is_ok() {
         let longer = format!("{text} driver<1");
         assert_eq!(

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::host::{DeviceNode, DeviceRole, DriverInfo, Gpu, HostLink, MigAccess, WslDriver, nodes};
 use crate::request::Request;
 use crate::require;
-use crate::survey::{Grants, Host, MigGrant};
+use crate::survey::{Host, MigGrant};
 
 pub(crate) mod compat;
 mod device;
@@ -71,17 +71,15 @@ pub enum PartKind {
 /// # Errors
 /// If the host does not meet a requirement, or if a chosen device lacks a node or capability; with their phase.
 pub fn plan(request: &Request, host: &Host) -> Result<Plan> {
-    require::check(
-        &request.requirements,
-        &host.driver.versions,
-        &host.targets(),
-    )
-    .map_err(|error| error.during(Phase::Requirement))?;
-    let grants = host.grants.as_ref();
-    let grants = grants.map_err(|error| error.clone().during(Phase::Mount))?;
-    let devices = parts(host, grants, request);
+    let (versions, gpus) = (&host.driver.versions, host.chosen.with_parents());
+    require::check(&request.requirements, versions, &gpus)
+        .map_err(|error| error.during(Phase::Requirement))?;
+    if let Some(error) = &host.chosen.refused {
+        return Err(error.clone().during(Phase::Mount));
+    }
+    let devices = parts(host, request);
     if request.policy.demand_nodes {
-        demand_nodes(host, grants).map_err(|error| error.during(Phase::Device))?;
+        demand_nodes(host).map_err(|error| error.during(Phase::Device))?;
     }
     Ok(Plan {
         common: of_driver(&host.driver, request),
@@ -90,11 +88,12 @@ pub fn plan(request: &Request, host: &Host) -> Result<Plan> {
 }
 
 /// Refuses a container that would get the driver's libraries but no device.
-fn demand_nodes(host: &Host, grants: &Grants) -> Result<()> {
+fn demand_nodes(host: &Host) -> Result<()> {
+    let chosen = &host.chosen;
     // Under WSL2 one node serves all GPUs.
     let is_native = host.driver.wsl.is_none();
-    let gpus = host.chosen.iter().map(|gpu| (gpu.index.to_string(), gpu));
-    let parents = grants.migs.iter().map(|MigGrant { parent, device, .. }| {
+    let gpus = (chosen.gpus.iter()).map(|gpu| (gpu.index.to_string(), gpu));
+    let parents = chosen.migs.iter().map(|MigGrant { parent, device, .. }| {
         let name = format!("{}:{}", parent.index, device.index);
         (name, parent)
     });
@@ -102,8 +101,8 @@ fn demand_nodes(host: &Host, grants: &Grants) -> Result<()> {
     if let Some((name, gpu)) = all.find(|(_, gpu)| is_native && gpu.node.is_none()) {
         let text = format!("GPU {name} has no node in /dev");
         let mut error = Error::new(ErrorKind::NotFound, text);
-        if !host.missing.is_empty() {
-            error = error.with_cause(host.missing.join("; "));
+        if !chosen.missing.is_empty() {
+            error = error.with_cause(chosen.missing.join("; "));
         }
         return Err(error.hint(nodes::maker_of_gpu(gpu.minor)));
     }
@@ -175,18 +174,18 @@ fn of_driver(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     intents
 }
 
-fn parts(host: &Host, grants: &Grants, request: &Request) -> Vec<Part> {
-    let wsl = host.driver.wsl.as_ref();
-    let gpus = host.chosen.iter().map(|chosen| Part {
-        kind: if chosen.mig_devices.is_empty() {
+fn parts(host: &Host, request: &Request) -> Vec<Part> {
+    let (wsl, chosen) = (host.driver.wsl.as_ref(), &host.chosen);
+    let gpus = chosen.gpus.iter().map(|whole| Part {
+        kind: if whole.mig_devices.is_empty() {
             PartKind::Gpu
         } else {
             PartKind::MigParent
         },
-        names: names(chosen.index.to_string(), &chosen.uuid),
-        intents: gpu(chosen, wsl, request),
+        names: names(whole.index.to_string(), &whole.uuid),
+        intents: gpu(whole, wsl, request),
     });
-    let migs = grants.migs.iter().map(
+    let migs = chosen.migs.iter().map(
         |MigGrant {
              parent,
              device,
@@ -197,12 +196,12 @@ fn parts(host: &Host, grants: &Grants, request: &Request) -> Vec<Part> {
             intents: [gpu(parent, wsl, request), mig_access(access, request)].concat(),
         },
     );
-    let global = grants.global.iter().map(|grant| Part {
+    let global = chosen.global.iter().map(|grant| Part {
         kind: PartKind::MigCapability,
         names: vec![grant.name.to_owned()],
         intents: mig_global(grant.nodes.as_deref(), request),
     });
-    let channels = grants.imex_channels.iter().map(|channel| Part {
+    let channels = chosen.imex_channels.iter().map(|channel| Part {
         kind: PartKind::ImexChannel,
         names: names(channel.path.file_name().to_string_lossy().into_owned(), ""),
         intents: imex_channel(channel, request),

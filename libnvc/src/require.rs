@@ -10,7 +10,7 @@
 use std::cmp::Ordering;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::DriverVersions;
+use crate::host::{DriverVersions, Gpu};
 
 /// Longest test that can be reported; upstream has a buffer of 128 bytes and calls a longer failing test invalid.
 const MAX_TEST_LEN: usize = 127;
@@ -29,33 +29,20 @@ pub struct Requirement {
     tolerant: bool,
 }
 
-/// The properties of one GPU that a test can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target<'a> {
-    /// Compute capability, e.g. `9.0`.
-    pub arch: &'a str,
-    /// Brand, e.g. `Tesla`.
-    pub brand: &'a str,
-}
-
-/// Checks that every requirement holds on every device. Without devices, tests of `arch` and `brand` hold.
+/// Checks that every requirement holds on every GPU. Without GPUs, tests of `arch` and `brand` hold.
 ///
 /// # Errors
 /// `too many requirements`, `invalid expression`, and `unsatisfied condition: <first alternative>` with a hint that
 /// names the tests that failed.
-pub fn check(
-    requirements: &[Requirement],
-    versions: &DriverVersions,
-    devices: &[Target<'_>],
-) -> Result<()> {
+pub fn check(requirements: &[Requirement], versions: &DriverVersions, gpus: &[&Gpu]) -> Result<()> {
     if requirements.len() > MAX_REQUIREMENTS {
         let error = Error::new(ErrorKind::InvalidArgument, "too many requirements");
         return Err(error.hint(format!("at most {MAX_REQUIREMENTS}")));
     }
-    let targets = devices.iter().copied().map(Some);
-    let none = devices.is_empty().then_some(None);
-    for target in targets.chain(none) {
-        let facts = Facts { versions, target };
+    let some = gpus.iter().copied().map(Some);
+    let none = gpus.is_empty().then_some(None);
+    for gpu in some.chain(none) {
+        let facts = Facts { versions, gpu };
         for requirement in requirements {
             requirement.check(&facts)?;
         }
@@ -66,7 +53,7 @@ pub fn check(
 /// The facts that tests are evaluated against.
 struct Facts<'a> {
     versions: &'a DriverVersions,
-    target: Option<Target<'a>>,
+    gpu: Option<&'a Gpu>,
 }
 
 /// A test that does not hold, and the actual value.
@@ -267,11 +254,11 @@ impl<'a> Test<'a> {
         tolerant: bool,
     ) -> Result<Option<(&'static str, &'a str)>> {
         let versions = facts.versions;
-        let (subject, actual) = match (self.name, facts.target) {
+        let (subject, actual) = match (self.name, facts.gpu) {
             (Name::Cuda, _) => ("the driver's CUDA version", versions.cuda.as_str()),
             (Name::Driver, _) => ("the driver's version", versions.driver.as_str()),
-            (Name::Arch, Some(target)) => ("a selected GPU's compute capability", target.arch),
-            (Name::Brand, Some(target)) => ("a selected GPU's brand", target.brand),
+            (Name::Arch, Some(gpu)) => ("a selected GPU's compute capability", gpu.arch.as_str()),
+            (Name::Brand, Some(gpu)) => ("a selected GPU's brand", gpu.brand.as_str()),
             (Name::Arch | Name::Brand, None) => return Ok(None),
         };
         let holds = if actual.is_empty() && tolerant && self.name == Name::Driver {

@@ -8,17 +8,17 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use crate::error::{Phase, Result};
+use crate::error::{Error, Phase, Result};
 use crate::host::{
     DeviceInfo, DeviceNode, DriverInfo, DriverSession, Gpu, MigAccess, MigDevice, nvcaps,
 };
 use crate::path::HostPath;
-use crate::request::{DeviceRequest, Request};
-use crate::require::Target;
+use crate::request::Request;
 use crate::select::Choice;
 
 /// A host with a driver.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Host {
     /// The driver root.
     pub root: PathBuf,
@@ -26,27 +26,30 @@ pub struct Host {
     pub driver: DriverInfo,
     /// All GPUs.
     pub devices: DeviceInfo,
-    /// The chosen GPUs, including the parents of chosen MIG devices.
-    pub chosen: Vec<Gpu>,
-    /// Why nodes of the chosen devices are missing, if a caller looked for them.
-    pub missing: Vec<String>,
-    /// The grants of the chosen devices. An error is kept until a plan needs them.
-    pub grants: Result<Grants>,
+    /// The chosen devices.
+    pub chosen: Chosen,
 }
 
-/// Grants other than whole GPUs.
+/// The devices that a request chooses.
 #[derive(Clone, Debug, Default)]
-pub struct Grants {
-    /// The chosen MIG devices.
+pub struct Chosen {
+    /// Whole GPUs. The GPU of a MIG device is in its grant, and here only if it is chosen itself.
+    pub gpus: Vec<Gpu>,
+    /// MIG devices.
     pub migs: Vec<MigGrant>,
-    /// The chosen rights over all MIG devices of the machine.
+    /// Rights over all MIG devices of the machine.
     pub global: Vec<GlobalGrant>,
-    /// The chosen IMEX channels.
+    /// IMEX channels.
     pub imex_channels: Vec<DeviceNode>,
+    /// Why nodes of these devices are missing, if a caller looked for them.
+    pub missing: Vec<String>,
+    /// Why one of them cannot be granted. The error is kept until a plan needs the devices.
+    pub refused: Option<Error>,
 }
 
 /// A chosen MIG device.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct MigGrant {
     /// The GPU that it is part of.
     pub parent: Gpu,
@@ -66,6 +69,16 @@ pub struct GlobalGrant {
 }
 
 impl Host {
+    /// Puts together what was found below a driver root.
+    pub fn new(root: PathBuf, driver: DriverInfo, devices: DeviceInfo, chosen: Chosen) -> Self {
+        Self {
+            root,
+            driver,
+            devices,
+            chosen,
+        }
+    }
+
     /// Waits for NVML's answers and collects the facts that a request needs. `new_channels` are nodes of requested IMEX
     /// channels that will be created before they are used; those of other channels must exist.
     ///
@@ -76,71 +89,59 @@ impl Host {
         request: &Request,
         new_channels: &[DeviceNode],
     ) -> Result<Self> {
-        let detection = |error: crate::Error| error.during(Phase::Detection);
+        let detection = |error: Error| error.during(Phase::Detection);
         let driver = session
             .info(request.policy.driver_options)
             .map_err(detection)?;
         let devices = session.devices().map_err(detection)?;
         let choice = Choice::make(&devices, &request.devices)?;
-        let chosen = choice.selection.gpus.iter().copied().cloned().collect();
-        let grants = Grants::of(session, &choice, &request.devices, new_channels);
-        Ok(Self {
-            root: session.root().path().to_owned(),
-            driver,
-            chosen,
-            missing: Vec::new(),
-            grants,
-            devices,
-        })
-    }
-
-    /// Returns the GPUs to check requirements against: the chosen ones, and those of chosen MIG devices.
-    pub fn targets(&self) -> Vec<Target<'_>> {
-        let is_new = |gpu: &&Gpu| !self.chosen.iter().any(|chosen| chosen.uuid == gpu.uuid);
-        let grants = self.grants.iter().flat_map(|grants| &grants.migs);
-        let parents = grants.map(|grant| &grant.parent).filter(is_new);
-        let chosen = self.chosen.iter().chain(parents);
-        chosen
-            .map(|gpu| Target {
-                arch: &gpu.arch,
-                brand: &gpu.brand,
-            })
-            .collect()
+        let channels = &request.devices.imex_channels;
+        let chosen = Chosen::of(session, &choice, channels, new_channels);
+        let root = session.root().path().to_owned();
+        Ok(Self::new(root, driver, devices, chosen))
     }
 }
 
-impl Grants {
-    /// Collects the grants of the chosen devices.
-    ///
-    /// # Errors
-    /// For a missing capability or IMEX channel.
+impl Chosen {
+    /// Collects the devices of a choice, as far as they can be granted.
     fn of(
         session: &DriverSession,
         choice: &Choice<'_>,
-        devices: &DeviceRequest,
+        channels: &[u32],
         new_channels: &[DeviceNode],
-    ) -> Result<Self> {
-        let mut grants = Self::default();
+    ) -> Self {
+        let mut chosen = Self {
+            gpus: choice.selection.whole.iter().copied().cloned().collect(),
+            ..Self::default()
+        };
         if choice.wants_single_migs() {
-            for (gpu, mig) in &choice.selection.migs {
-                grants.migs.push(MigGrant {
-                    // DRM nodes belong to the whole GPU.
-                    parent: Gpu {
-                        drm_nodes: Vec::new(),
-                        drm_links: Vec::new(),
-                        ..Gpu::clone(gpu)
-                    },
-                    device: MigDevice::clone(mig),
-                    access: session.mig_access(mig)?,
-                });
-            }
+            let migs = choice.selection.migs.iter().copied();
+            chosen.migs = migs.map(MigGrant::from).collect();
+        }
+        chosen.refused = chosen.grant(session, choice, channels, new_channels).err();
+        chosen
+    }
+
+    /// Finds what the devices other than whole GPUs need.
+    ///
+    /// # Errors
+    /// For a missing capability or IMEX channel.
+    fn grant(
+        &mut self,
+        session: &DriverSession,
+        choice: &Choice<'_>,
+        channels: &[u32],
+        new_channels: &[DeviceNode],
+    ) -> Result<()> {
+        for mig in &mut self.migs {
+            mig.access = session.mig_access(&mig.device)?;
         }
         for (name, selection) in [
             ("config", &choice.mig_config),
             ("monitor", &choice.mig_monitor),
         ] {
             if !selection.gpus.is_empty() {
-                grants.global.push(GlobalGrant {
+                self.global.push(GlobalGrant {
                     name,
                     nodes: global_nodes(session, name, &selection.gpus)?,
                 });
@@ -148,13 +149,35 @@ impl Grants {
         }
         let new = new_channels.iter();
         let new: HashMap<u32, _> = new.map(|node| (node.number.minor, node)).collect();
-        for channel in &devices.imex_channels {
-            grants.imex_channels.push(match new.get(channel) {
+        for channel in channels {
+            self.imex_channels.push(match new.get(channel) {
                 Some(node) => DeviceNode::clone(node),
                 None => session.imex_channel(*channel)?,
             });
         }
-        Ok(grants)
+        Ok(())
+    }
+
+    /// Returns the GPUs that requirements are about: the chosen ones, and those of chosen MIG devices.
+    pub fn with_parents(&self) -> Vec<&Gpu> {
+        let mut gpus: Vec<&Gpu> = self.gpus.iter().collect();
+        for MigGrant { parent, .. } in &self.migs {
+            if !gpus.iter().any(|known| known.uuid == parent.uuid) {
+                gpus.push(parent);
+            }
+        }
+        gpus
+    }
+}
+
+impl From<(&Gpu, &MigDevice)> for MigGrant {
+    /// Grants a MIG device of a GPU, so far without access.
+    fn from((parent, device): (&Gpu, &MigDevice)) -> Self {
+        Self {
+            parent: parent.clone(),
+            device: device.clone(),
+            access: Vec::new(),
+        }
     }
 }
 

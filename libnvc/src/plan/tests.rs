@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::PathBuf;
-
 use super::*;
 use crate::error::{Error, ErrorKind};
 use crate::host::{
@@ -15,7 +13,7 @@ use crate::path::{ContainerPath, HostPath};
 use crate::render;
 use crate::request::{Capabilities, Capability, Placement, Policy};
 use crate::require::Requirement;
-use crate::survey::GlobalGrant;
+use crate::survey::{Chosen, GlobalGrant};
 
 fn library(path: &str, abi: Abi) -> DriverFile {
     let path = HostPath::new(path);
@@ -91,14 +89,14 @@ fn gpu(index: u32) -> Gpu {
 }
 
 fn host(chosen: &[Gpu]) -> Host {
-    Host {
-        root: PathBuf::from("/"),
-        driver: driver(),
-        devices: DeviceInfo::default(),
-        chosen: chosen.to_vec(),
-        missing: Vec::new(),
-        grants: Ok(Grants::default()),
-    }
+    host_of(Chosen {
+        gpus: chosen.to_vec(),
+        ..Chosen::default()
+    })
+}
+
+fn host_of(chosen: Chosen) -> Host {
+    Host::new("/".into(), driver(), DeviceInfo::default(), chosen)
 }
 
 fn request(capabilities: Capabilities) -> Request {
@@ -268,20 +266,17 @@ fn mig_host() -> Host {
         ..gpu(1)
     };
     let grant = |device: u32| MigGrant {
-        parent: parent.clone(),
-        device: mig(device),
         access: vec![
             access("gi1", 138),
             access(&format!("gi1/ci{device}"), 139 + device),
         ],
+        ..MigGrant::from((&parent, &mig(device)))
     };
-    Host {
-        grants: Ok(Grants {
-            migs: vec![grant(0), grant(1)],
-            ..Grants::default()
-        }),
-        ..host(std::slice::from_ref(&parent))
-    }
+    host_of(Chosen {
+        migs: vec![grant(0), grant(1)],
+        gpus: vec![parent.clone()],
+        ..Chosen::default()
+    })
 }
 
 #[test]
@@ -354,14 +349,7 @@ fn requirements_are_those_of_chosen_gpus_and_of_parents() {
         meets(&host, "arch<9.0"),
         "the GPU that is not chosen does not count"
     );
-    host.grants = Ok(Grants {
-        migs: vec![MigGrant {
-            parent,
-            device: mig(0),
-            access: Vec::new(),
-        }],
-        ..Grants::default()
-    });
+    host.chosen.migs = vec![MigGrant::from((&parent, &mig(0)))];
     assert!(!meets(&host, "arch<9.0"), "a MIG device is of its GPU");
 }
 
@@ -380,16 +368,14 @@ fn a_missing_node_is_an_error_if_policy_says_so() {
     };
     assert_eq!(refusal(&|_| {}), None);
     let of_gpu = refusal(&|host| {
-        host.chosen[0].node = None;
-        host.missing = vec!["no /dev/nvidia4".into(), "no card".into()];
+        host.chosen.gpus[0].node = None;
+        host.chosen.missing = vec!["no /dev/nvidia4".into(), "no card".into()];
     });
     let expected =
         "GPU 1 has no node in /dev: no /dev/nvidia4; no card (nvidia-modprobe -c 4 makes it)";
     assert_eq!(of_gpu.as_deref(), Some(expected));
     let of_parent = refusal(&|host| {
-        if let Ok(grants) = &mut host.grants {
-            grants.migs[1].parent.node = None;
-        }
+        host.chosen.migs[1].parent.node = None;
     });
     let expected = "GPU 1:1 has no node in /dev (nvidia-modprobe -c ";
     assert!(of_parent.unwrap().starts_with(expected));
@@ -406,27 +392,24 @@ fn a_missing_node_is_an_error_if_policy_says_so() {
 #[test]
 fn rights_over_all_mig_devices_and_imex_channels() {
     let nodes = vec![DeviceNode::new("/dev/nvidia-caps/nvidia-cap1", 234, 1)];
-    let host = Host {
-        grants: Ok(Grants {
-            global: vec![
-                GlobalGrant {
-                    name: "config",
-                    nodes: Some(nodes),
-                },
-                GlobalGrant {
-                    name: "monitor",
-                    nodes: None,
-                },
-            ],
-            imex_channels: vec![DeviceNode::new(
-                "/dev/nvidia-caps-imex-channels/channel7",
-                235,
-                7,
-            )],
-            ..Grants::default()
-        }),
-        ..host(&[])
-    };
+    let host = host_of(Chosen {
+        global: vec![
+            GlobalGrant {
+                name: "config",
+                nodes: Some(nodes),
+            },
+            GlobalGrant {
+                name: "monitor",
+                nodes: None,
+            },
+        ],
+        imex_channels: vec![DeviceNode::new(
+            "/dev/nvidia-caps-imex-channels/channel7",
+            235,
+            7,
+        )],
+        ..Chosen::default()
+    });
     let plan = plan(&request(Capabilities::empty()), &host).unwrap();
     let names: Vec<_> = plan.devices.iter().flat_map(|part| &part.names).collect();
     assert_eq!(names, ["config", "monitor", "channel7"]);
@@ -470,10 +453,11 @@ fn wsl_mounts_the_driver_store_once() {
 #[test]
 fn requirements_come_before_missing_grants() {
     let lost = || Error::new(ErrorKind::NotFound, "no such channel");
-    let host = Host {
-        grants: Err(lost()),
-        ..host(&[gpu(0)])
-    };
+    let host = host_of(Chosen {
+        gpus: vec![gpu(0)],
+        refused: Some(lost()),
+        ..Chosen::default()
+    });
     let mut request = request(Capabilities::UTILITY);
     let error = plan(&request, &host).unwrap_err();
     assert_eq!(error.phase(), Some(Phase::Mount));

@@ -9,16 +9,21 @@ fn versions() -> DriverVersions {
     }
 }
 
-fn on(text: &str, devices: &[Target<'_>]) -> Result<()> {
-    check(&[Requirement::new(text)], &versions(), devices)
+fn on(text: &str, gpus: &[Gpu]) -> Result<()> {
+    let gpus: Vec<&Gpu> = gpus.iter().collect();
+    check(&[Requirement::new(text)], &versions(), &gpus)
+}
+
+fn gpu(arch: &str, brand: &str) -> Gpu {
+    Gpu {
+        arch: arch.into(),
+        brand: brand.into(),
+        ..Gpu::default()
+    }
 }
 
 fn on_a10(text: &str) -> Result<()> {
-    let target = Target {
-        arch: "8.6",
-        brand: "Nvidia",
-    };
-    on(text, &[target])
+    on(text, &[gpu("8.6", "Nvidia")])
 }
 
 #[test]
@@ -90,8 +95,7 @@ fn jetsons_know_less_and_ignore_more() {
             driver: String::new(),
             cuda: cuda.to_owned(),
         };
-        let target = Target { arch, brand: "" };
-        check(&[Requirement::tolerant(text)], &versions, &[target])
+        check(&[Requirement::tolerant(text)], &versions, &[&gpu(arch, "")])
     };
     for text in [
         "",
@@ -198,9 +202,9 @@ fn without_devices() {
 
 #[test]
 fn every_device_counts() {
-    let target = |arch| Target { arch, brand: "x" };
-    assert!(on("arch>=8", &[target("8.6"), target("9.0")]).is_ok());
-    assert!(on("arch>=9", &[target("9.0"), target("8.6")]).is_err());
+    let both = |one, other| [gpu(one, "x"), gpu(other, "x")];
+    assert!(on("arch>=8", &both("8.6", "9.0")).is_ok());
+    assert!(on("arch>=9", &both("9.0", "8.6")).is_err());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use libnvc::Result;
 use libnvc::host::query::QueryProgram;
 use libnvc::host::{DeviceInfo, DriverConfig, DriverSession, DriverVersions};
-use libnvc::require::{self, Requirement, Target};
+use libnvc::require::{self, Requirement};
 
 use crate::cuda_version::CudaVersion;
 use crate::device_id::Candidate;
@@ -82,13 +82,8 @@ impl Local {
     /// `unsatisfied condition: …`, `invalid expression`.
     pub(super) fn require(&self, texts: &[&str], is_chosen: impl Fn(u32) -> bool) -> Result<()> {
         let requirements: Vec<_> = texts.iter().map(|text| Requirement::new(*text)).collect();
-        let chosen = self.devices.gpus.iter().filter(|gpu| is_chosen(gpu.index));
-        let targets: Vec<_> = chosen
-            .map(|gpu| Target {
-                arch: &gpu.arch,
-                brand: &gpu.brand,
-            })
-            .collect();
-        require::check(&requirements, &self.versions, &targets)
+        let gpus = self.devices.gpus.iter();
+        let chosen: Vec<_> = gpus.filter(|gpu| is_chosen(gpu.index)).collect();
+        require::check(&requirements, &self.versions, &chosen)
     }
 }

@@ -6,7 +6,7 @@ use libnvc::host::nvcaps::MigMinors;
 use libnvc::host::{CharDrivers, DeviceInfo, DriverRoot, Gpu, MigDevice, drm, nodes};
 use libnvc::plan::PartKind;
 use libnvc::select::select_devices;
-use libnvc::survey::{Grants, MigGrant};
+use libnvc::survey::{Chosen, MigGrant};
 use libnvc::{ErrorKind, HostPath, Result};
 use nvc_cdi::Edits;
 use nvc_program::hook_names;
@@ -15,15 +15,6 @@ use crate::draft::{Draft, DraftDevice, repeated};
 use crate::render::RenderedPart;
 use crate::{Naming, Options, ids};
 
-/// The selected GPUs and MIG devices.
-#[derive(Debug, Default)]
-pub(super) struct SelectedDevices {
-    pub(super) gpus: Vec<Gpu>,
-    pub(super) grants: Grants,
-    /// Why nodes are missing.
-    pub(super) missing: Vec<String>,
-}
-
 /// Selects the devices that `ids` names, and finds their nodes.
 pub(super) fn choose(
     options: &Options,
@@ -31,7 +22,7 @@ pub(super) fn choose(
     info: &DeviceInfo,
     dev_root: &DriverRoot,
     drivers: &CharDrivers,
-) -> Result<SelectedDevices> {
+) -> Result<Chosen> {
     ids::check(ids)?;
     let selection = select_devices(&info.gpus, &info.failed, ids).map_err(|error| {
         // Not found means that the machine has no device at all.
@@ -45,7 +36,7 @@ pub(super) fn choose(
         drivers,
         displays: options.displays,
         minors: None,
-        chosen: SelectedDevices::default(),
+        chosen: Chosen::default(),
     };
     // All of a machine are those that a container could use.
     let is_divided = |gpu: &Gpu| selection.all && info.divided.contains(&gpu.index);
@@ -119,17 +110,16 @@ struct Finder<'a> {
     drivers: &'a CharDrivers,
     displays: bool,
     minors: Option<MigMinors>,
-    chosen: SelectedDevices,
+    chosen: Chosen,
 }
 
 impl Finder<'_> {
     fn gpu(&mut self, gpu: &Gpu) {
-        let node = self.node(gpu);
-        let gpu = Gpu {
-            node,
+        let mut gpu = Gpu {
+            node: self.node(gpu),
             ..gpu.clone()
         };
-        let gpu = self.with_displays(gpu);
+        self.add_displays(&mut gpu);
         self.chosen.gpus.push(gpu);
     }
 
@@ -144,12 +134,11 @@ impl Finder<'_> {
         let missing = &mut self.chosen.missing;
         let tree = (self.dev_root, self.drivers);
         let access = minors.access(gpu.minor, mig, tree, missing)?;
-        let mut parent = Gpu {
-            node,
-            ..gpu.clone()
-        };
+        let mut grant = MigGrant::from((gpu, mig));
+        grant.access = access;
+        grant.parent.node = node;
         match mig.graphics {
-            Some(true) => parent = self.with_displays(parent),
+            Some(true) => self.add_displays(&mut grant.parent),
             None if self.displays => {
                 let text = format!(
                     "NVML does not tell the profile of MIG device {}:{}: it gets no nodes for graphics",
@@ -159,25 +148,16 @@ impl Finder<'_> {
             }
             _ => {}
         }
-        self.chosen.grants.migs.push(MigGrant {
-            parent,
-            device: mig.clone(),
-            access,
-        });
+        self.chosen.migs.push(grant);
         Ok(())
     }
 
     /// Adds a GPU's DRM nodes, if they are wanted.
-    fn with_displays(&mut self, gpu: Gpu) -> Gpu {
-        if !self.displays {
-            return gpu;
-        }
-        let found = drm::displays(&gpu.busid, self.dev_root, self.drivers);
-        self.chosen.missing.extend(found.missing);
-        Gpu {
-            drm_nodes: found.nodes,
-            drm_links: found.links,
-            ..gpu
+    fn add_displays(&mut self, gpu: &mut Gpu) {
+        if self.displays {
+            let found = drm::displays(&gpu.busid, self.dev_root, self.drivers);
+            self.chosen.missing.extend(found.missing);
+            (gpu.drm_nodes, gpu.drm_links) = (found.nodes, found.links);
         }
     }
 

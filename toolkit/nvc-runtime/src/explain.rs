@@ -94,8 +94,7 @@ fn whose(host: &Host, path: &Path) -> Option<(String, bool)> {
     if host.driver.devices.iter().any(|shared| is_it(&shared.node)) {
         return Some(("the driver's, for every GPU".into(), false));
     }
-    let grants = host.grants.as_ref().ok();
-    for mig in grants.iter().flat_map(|grants| &grants.migs) {
+    for mig in &host.chosen.migs {
         let name = format!(
             "MIG device {}:{} ({})",
             mig.parent.index, mig.device.index, mig.device.uuid
@@ -108,7 +107,7 @@ fn whose(host: &Host, path: &Path) -> Option<(String, bool)> {
             return Some((format!("the GPU of {name}"), true));
         }
     }
-    for gpu in &host.chosen {
+    for gpu in &host.chosen.gpus {
         let name = format!("GPU {} ({})", gpu.index, gpu.uuid);
         if gpu.node.as_ref().is_some_and(is_it) {
             return Some((name, true));

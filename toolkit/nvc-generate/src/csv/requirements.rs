@@ -1,8 +1,8 @@
 //! Checks an image's requirements on each GPU of a Jetson, whose driver does not provide all facts.
 
 use libnvc::Result;
-use libnvc::host::DriverVersions;
-use libnvc::require::{self, Requirement, Target};
+use libnvc::host::{DriverVersions, Gpu};
+use libnvc::require::{self, Requirement};
 
 /// Properties of a Jetson's GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,11 +23,11 @@ pub fn check(requirements: &[String], facts: &Facts) -> Result<()> {
         driver: String::new(),
         cuda: facts.cuda.clone().unwrap_or_default(),
     };
-    let target = Target {
-        arch: facts.arch.as_deref().unwrap_or_default(),
-        brand: "",
+    let gpu = Gpu {
+        arch: facts.arch.clone().unwrap_or_default(),
+        ..Gpu::default()
     };
-    require::check(&requirements, &versions, &[target])
+    require::check(&requirements, &versions, &[&gpu])
 }
 
 #[cfg(test)]

@@ -97,14 +97,7 @@ fn plan_answered(
     if options.files != Files::Listed {
         request.policy.cuda_compat = CudaCompatMode::Disabled;
     }
-    let host = Host {
-        root: driver::root(options),
-        driver,
-        devices: info,
-        chosen: chosen.gpus,
-        missing: chosen.missing,
-        grants: Ok(chosen.grants),
-    };
+    let host = Host::new(driver::root(options), driver, info, chosen);
     let plan = plan::plan(&request, &host)?;
     Ok(DriverPlan {
         host,
@@ -159,7 +152,7 @@ pub(super) fn content(options: &Options, found: DriverPlan) -> Content {
         devices,
         common,
         parts,
-        warnings: host.missing.clone(),
+        warnings: host.chosen.missing.clone(),
         host: Some(host),
     }
 }

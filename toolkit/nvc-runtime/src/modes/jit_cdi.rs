@@ -224,7 +224,8 @@ impl Requirements {
         if self.must_hold || versions.cuda.is_empty() {
             return None;
         }
-        let error = require::check(&self.all, versions, &host.targets()).err()?;
+        let gpus = host.chosen.with_parents();
+        let error = require::check(&self.all, versions, &gpus).err()?;
         let error = error.context(Phase::Requirement);
         // It names the expression, if that is invalid.
         let hint = error.advice().map(|hint| format!(" ({hint})"));

@@ -131,9 +131,8 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevice
     intents.retain(|intent| matches!(intent.what, What::Device(_) | What::Link(_)));
     // Links without others in between come from one hook.
     intents.sort_by_key(|intent| matches!(intent.what, What::Link(_)));
-    let gpus = host.chosen.iter().map(|gpu| &gpu.uuid);
-    let migs = host.grants.iter().flat_map(|grants| &grants.migs);
-    let migs = migs.map(|mig| &mig.device.uuid);
+    let gpus = host.chosen.gpus.iter().map(|gpu| &gpu.uuid);
+    let migs = host.chosen.migs.iter().map(|mig| &mig.device.uuid);
     let mut devices: Vec<String> = gpus.chain(migs).cloned().collect();
     devices.sort();
     let resolved = ResolvedDevices {
