@@ -7,6 +7,7 @@ use libnvc::request::{self, Capabilities, DeviceRequest, Request};
 use libnvc::require::{self, Requirement};
 use libnvc::survey::Host;
 use libnvc::{Error, ErrorKind, Phase};
+use nvc_cdi::Edits;
 use nvc_generate::csv::Driver;
 use nvc_generate::{
     Automatic, Channels, ContainerEdits, Draft, HookProgram, Mode, Options, VOID, for_container,
@@ -28,18 +29,45 @@ use crate::spec_edits;
 const CAPABILITIES: &str = "nvidia-container-runtime.modes.jit-cdi.driver-capabilities";
 const REQUIREMENTS: &str = "nvidia-container-runtime.modes.jit-cdi.requirements";
 
+/// A part of what the container gets, with the reason for it.
+type Part = (Draft, &'static str);
+
 /// Adds GPUs, and the other devices that the container requests. Adds nothing and returns the driver if the mode is
 /// automatic and the GPUs are a Jetson's.
 pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
     let managed = mig_management::requested(job.request.container, ids).map_err(refused)?;
     let ids = nvc_generate::ids(ids)?;
     let demanded = Requirements::of(job)?;
+    let request = request(job, ids, &demanded)?;
+    let found = match gpus(job, request)? {
+        Automatic::Found(found) => found,
+        Automatic::Jetson(driver) => return Ok(Some(driver)),
+    };
+    warn(job, &found);
+    let ContainerEdits { edits, host, .. } = *found;
+    if let Some(unmet) = host.as_ref().and_then(|host| demanded.unmet(host)) {
+        job.warn(&unmet);
+    }
+    let mut parts = vec![(edits, "every container with a GPU of this machine")];
+    parts.extend(features(job));
+    parts.extend(channels(job)?);
+    parts.extend(mig_rights(job, &managed)?);
+    let (given, reasons): (Vec<Draft>, Vec<&str>) = parts.into_iter().unzip();
+    let mut given = rendered(job, given);
+    explain(job, &given, &reasons, host.as_ref());
+    spec_edits::apply(job, &mut given)
+        .map_err(|error| error.context("failed to inject CDI devices"))
+        .map(|()| None)
+}
+
+/// Returns the request for these GPUs.
+fn request(job: &mut Job<'_>, ids: Vec<String>, demanded: &Requirements) -> Result<Request> {
     let capabilities = limit(job)?;
     let origin = job.config.origin(CAPABILITIES);
     let value = &job.config.runtime.jit_driver_capabilities;
     let text = format!("driver capabilities {capabilities} ({CAPABILITIES} = {value}: {origin})");
     job.log.write(Level::Debug, &text);
-    let request = Request {
+    Ok(Request {
         capabilities,
         requirements: if demanded.must_hold {
             demanded.all.clone()
@@ -54,79 +82,56 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
             ids,
             ..DeviceRequest::default()
         },
-    };
+    })
+}
+
+/// Finds the requested GPUs, after making the nodes that NVML needs.
+fn gpus(job: &mut Job<'_>, request: Request) -> Result<Automatic<ContainerEdits>> {
     let all = options(Mode::Auto, job.config);
-    // NVML needs them.
     let problems = control_nodes::create(job.config);
-    let found_here = match Setting::of(job.config) {
+    let found = match Setting::of(job.config) {
         Setting::Auto => for_container_unless_jetson(&all, request),
         _ => for_container(&all, &request).map(|edits| Automatic::Found(Box::new(edits))),
     };
     // A Jetson's lists say which nodes it has.
-    if !matches!(found_here, Ok(Automatic::Jetson(_))) {
+    if !matches!(found, Ok(Automatic::Jetson(_))) {
         problems.iter().for_each(|problem| job.warn(problem));
     }
-    let edits = match found_here.map_err(|error| not_found(&error, Mode::Auto))? {
-        Automatic::Found(edits) => edits,
-        Automatic::Jetson(driver) => return Ok(Some(driver)),
-    };
-    warn(job, &edits);
-    let ContainerEdits { edits, host, .. } = *edits;
-    if let Some(unmet) = host.as_ref().and_then(|host| demanded.unmet(host)) {
-        job.warn(&unmet);
-    }
-    let mut given = vec![edits];
-    let mut reasons = vec!["every container with a GPU of this machine"];
-    for edits in job.gated_features() {
+    found.map_err(|error| not_found(&error, Mode::Auto))
+}
+
+/// Returns the edits for the features that variables of their own request.
+fn features(job: &mut Job<'_>) -> Vec<Part> {
+    let all = job.gated_features().into_iter().map(|edits| {
         let mut draft = Draft::from(edits);
         draft.add_variable(VOID);
-        given.push(draft);
-        reasons.push("a feature that its own variable requests");
-    }
+        (draft, "a feature that its own variable requests")
+    });
+    all.collect()
+}
+
+/// Returns the edits for the requested IMEX channels.
+fn channels(job: &mut Job<'_>) -> Result<Option<Part>> {
     let channels = devices::imex_channels(job.request.container, job.request.policy);
     let (channels, ignored) = channels.map_err(refused)?;
     if let Some(warning) = ignored {
         job.warn(&warning);
     }
-    if !channels.is_empty() {
-        let options = Options {
-            channels: Channels::Numbers(channels),
-            ..options(Mode::Imex, job.config)
-        };
-        let found = for_container(&options, &Request::default());
-        let found = found.map_err(|error| not_found(&error, Mode::Imex))?;
-        warn(job, &found);
-        given.push(found.edits);
-        reasons.push("IMEX channels");
+    if channels.is_empty() {
+        return Ok(None);
     }
-    given.extend(mig_rights(job, &managed)?);
-    reasons.push("NVIDIA_MIG_CONFIG_DEVICES or NVIDIA_MIG_MONITOR_DEVICES");
-    let program = hook_program::of(job.config);
-    // A foreign program would take the merged hook for an unknown one, exit 0 and do nothing.
-    if hook_program::is_ours(&program) {
-        merge(&mut given);
-    }
-    let path = program.to_string_lossy().into_owned();
-    let program = HookProgram { path };
-    let given = given.into_iter().map(|draft| draft.render(&program));
-    let mut given: Vec<_> = given.collect();
-    let DeviceChoice { devices, origin } = job.request.choice;
-    let request = format!("{devices} by {origin}");
-    for (edits, reason) in given.iter().zip(reasons) {
-        let source = Source {
-            host: host.as_ref(),
-            reason,
-            request: &request,
-        };
-        explain::edits(job.log, edits, &source);
-    }
-    spec_edits::apply(job, &mut given)
-        .map_err(|error| error.context("failed to inject CDI devices"))
-        .map(|()| None)
+    let options = Options {
+        channels: Channels::Numbers(channels),
+        ..options(Mode::Imex, job.config)
+    };
+    let found = for_container(&options, &Request::default());
+    let found = found.map_err(|error| not_found(&error, Mode::Imex))?;
+    warn(job, &found);
+    Ok(Some((found.edits, "IMEX channels")))
 }
 
 /// Returns the edits for the rights to manage MIG devices; None, with a warning, on a machine without MIG.
-fn mig_rights(job: &mut Job<'_>, managed: &[&str]) -> Result<Option<Draft>> {
+fn mig_rights(job: &mut Job<'_>, managed: &[&str]) -> Result<Option<Part>> {
     if managed.is_empty() {
         return Ok(None);
     }
@@ -141,13 +146,41 @@ fn mig_rights(job: &mut Job<'_>, managed: &[&str]) -> Result<Option<Draft>> {
     match for_container(&options, &request) {
         Ok(found) => {
             warn(job, &found);
-            Ok(Some(found.edits))
+            let reason = "NVIDIA_MIG_CONFIG_DEVICES or NVIDIA_MIG_MONITOR_DEVICES";
+            Ok(Some((found.edits, reason)))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             job.warn(&error.message());
             Ok(None)
         }
         Err(error) => Err(not_found(&error, Mode::MigCaps)),
+    }
+}
+
+/// Renders the drafts, with one hook for all of them if the program is ours.
+fn rendered(job: &Job<'_>, mut given: Vec<Draft>) -> Vec<Edits> {
+    let program = hook_program::of(job.config);
+    // A foreign program would take the merged hook for an unknown one, exit 0 and do nothing.
+    if hook_program::is_ours(&program) {
+        merge(&mut given);
+    }
+    let path = program.to_string_lossy().into_owned();
+    let program = HookProgram { path };
+    let given = given.into_iter().map(|draft| draft.render(&program));
+    given.collect()
+}
+
+/// Logs why the container gets what it gets.
+fn explain(job: &mut Job<'_>, given: &[Edits], reasons: &[&str], host: Option<&Host>) {
+    let DeviceChoice { devices, origin } = job.request.choice;
+    let request = format!("{devices} by {origin}");
+    for (edits, reason) in given.iter().zip(reasons) {
+        let source = Source {
+            host,
+            reason,
+            request: &request,
+        };
+        explain::edits(job.log, edits, &source);
     }
 }
 
