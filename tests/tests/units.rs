@@ -96,12 +96,13 @@ impl Machine {
             // This kernel may have no modules.
             let line = line.replace("/proc/modules", "/dev/null");
             let may_fail = line.starts_with('-');
-            let output = Command::new("sh")
-                .args(["-c", line.trim_start_matches('-')])
+            let output = Command::new("timeout")
+                .args(["30", "sh", "-c", line.trim_start_matches('-')])
                 .env("NVIDIA_CTK_CDI_OUTPUT_FILE_PATH", specification)
                 .env("PATH", format!("{programs}:/usr/bin:/bin"))
                 .output()
                 .unwrap();
+            assert_ne!(output.status.code(), Some(124), "{line} hangs");
             said += &String::from_utf8(output.stdout).unwrap();
             said += &String::from_utf8(output.stderr).unwrap();
             if !output.status.success() && !may_fail {
@@ -197,6 +198,11 @@ fn the_file_at_the_former_place_goes() {
     assert!(said.contains("changed since: remove it"), "{said}");
     assert_eq!(fs::read_to_string(&new).unwrap(), "mine");
     fs::write(&old, "made\n").unwrap();
-    machine.refresh(&machine.at("etc/b.yaml"));
+    let last = machine.at("etc/b.yaml");
+    machine.refresh(&last);
     assert!(old.exists() && !machine.at("etc/a.yaml").exists());
+    // Reading it would not end.
+    fs::remove_file(&last).unwrap();
+    nix::unistd::mkfifo(&last, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert_eq!(machine.refresh(&new), "");
 }
