@@ -15,7 +15,7 @@ use libnvc::Error;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid, getgid, getuid};
-use nvc_program::messages::{SYSTEM_LOG, Severity, SystemLog};
+use nvc_program::messages::{SYSTEM_LOG, Severity, SystemLog, asked_for_log};
 use nvc_program::{debuglog, messages};
 
 /// Writes records to the log file, if there is one, and warnings to standard error.
@@ -58,15 +58,18 @@ pub(crate) fn begin_container() {
     IS_ABOUT_CONTAINER.store(true, Ordering::Relaxed);
 }
 
-/// Connects to the system's log if the hook asks for it: in its name, and for the container that it names.
+/// The hook, in whose name the lines are.
+const HOOK: &str = "nvidia-container-runtime-hook";
+
+/// Connects to the system's log if the hook, which was this process, asks for it: for the container that it names.
 ///
 /// Before the program enters that container, where the log's socket is a file of the image.
 pub(crate) fn start_for_hook() {
     let asks = std::env::var(SYSTEM_LOG).ok();
-    if let Some((hook, id)) = asks.as_deref().and_then(|text| text.split_once(':'))
+    if let Some(id) = asks.as_deref().and_then(asked_for_log)
         && trust_environment()
     {
-        let mut log = SystemLog::new(hook.to_owned());
+        let mut log = SystemLog::new(HOOK);
         log.of_container(id);
         log.connect();
         let _ = SYSTEM.set(Mutex::new(log));

@@ -21,7 +21,7 @@ use nix::sys::stat::makedev;
 
 pub use record::{Format, Level, record, record_up_to};
 pub use redirection::{STDERR, STREAM_ANNOTATIONS, are_streams_redirected, is_stderr};
-pub use system_log::{SYSTEM_LOG, Severity, SystemLog};
+pub use system_log::{SYSTEM_LOG, Severity, SystemLog, asked_for_log, asks_for_log};
 
 /// Writes a line to standard error.
 pub fn write_line(line: &str) {

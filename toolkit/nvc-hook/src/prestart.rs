@@ -213,7 +213,8 @@ fn execute(
     };
     let words = call::words(config, debug, input, request, &host);
     let mut environment = call::environment(
-        std::env::vars_os(),
+        // The first one of a name would win.
+        std::env::vars_os().filter(|(name, _)| name != messages::SYSTEM_LOG),
         program.search_path.as_deref(),
         &config.cli.environment,
     );

@@ -35,12 +35,8 @@ impl Report {
 
     /// Returns the variable by which our nvidia-container-cli, executed in this process, writes to the system's log for it.
     pub(crate) fn system_log_for_program(&self) -> String {
-        format!(
-            "{}={}:{}",
-            messages::SYSTEM_LOG,
-            crate::NAME,
-            self.container
-        )
+        let value = messages::asks_for_log(&self.container);
+        format!("{}={value}", messages::SYSTEM_LOG)
     }
 
     pub(crate) fn warn(&mut self, text: &str) {

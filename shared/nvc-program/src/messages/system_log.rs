@@ -1,6 +1,5 @@
 //! Sends lines to the system's log, for programs whose standard error engines drop.
 
-use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::os::unix::net::UnixDatagram;
 
@@ -10,8 +9,22 @@ use libnvc::printable_up_to;
 const SOCKET: &str = "/dev/log";
 
 /// The variable by which nvidia-container-runtime-hook makes our nvidia-container-cli, which it executes in its place,
-/// write to the system's log as the hook would: `NAME:ID`, the hook's name and the container's id.
+/// write to the system's log as the hook would: `PID:ID`, the number of this process and the container's id.
+///
+/// The number, because LXC's hook gives nvidia-container-cli the variables of an image: its messages must not be those
+/// of another program or container.
 pub const SYSTEM_LOG: &str = "NVC_SYSTEM_LOG";
+
+/// Returns [`SYSTEM_LOG`]'s value for a program that is executed in this process.
+pub fn asks_for_log(id: &str) -> String {
+    format!("{}:{id}", std::process::id())
+}
+
+/// Returns the container's id, if this process has set the value.
+pub fn asked_for_log(value: &str) -> Option<&str> {
+    let (pid, id) = value.split_once(':')?;
+    (pid == std::process::id().to_string()).then_some(id)
+}
 
 /// Number of the log's facility for daemons.
 const DAEMON: u8 = 3;
@@ -37,7 +50,7 @@ pub enum Severity {
 /// The lines of one program in the system's log.
 #[derive(Debug)]
 pub struct SystemLog {
-    program: Cow<'static, str>,
+    program: &'static str,
     /// Empty if unknown.
     container: String,
     /// None if there is no log.
@@ -48,9 +61,9 @@ pub struct SystemLog {
 
 impl SystemLog {
     /// Creates the log of a program; nothing is opened yet.
-    pub fn new(program: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(program: &'static str) -> Self {
         Self {
-            program: program.into(),
+            program,
             container: String::new(),
             socket: OnceCell::new(),
             warnings: 0,
@@ -97,8 +110,7 @@ impl SystemLog {
 
     fn line(&self, severity: Severity, text: &str) -> String {
         let number = DAEMON * 8 + severity as u8;
-        let program = printable_up_to(MAX_ID_LEN, &*self.program);
-        let text = printable_up_to(MAX_LEN, text);
+        let (program, text) = (self.program, printable_up_to(MAX_LEN, text));
         match self.container.as_str() {
             "" => format!("<{number}>{program}: {text}"),
             id => format!("<{number}>{program}: container {id}: {text}"),
@@ -109,6 +121,15 @@ impl SystemLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A variable of an image's choice names no container.
+    #[test]
+    fn only_the_same_process_asks_for_a_log() {
+        assert_eq!(asked_for_log(&asks_for_log("a:b")), Some("a:b"));
+        for value in ["", "1:a", "sshd:a", "nvidia-container-runtime-hook:a", ":a"] {
+            assert_eq!(asked_for_log(value), None, "{value}");
+        }
+    }
 
     #[test]
     fn names_of_files_cannot_forge_lines() {
