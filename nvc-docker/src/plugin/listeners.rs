@@ -49,6 +49,12 @@ impl Drop for Listeners {
     }
 }
 
+/// Returns true if systemd has opened the sockets, and opens them again for the next client.
+pub(super) fn are_passed() -> bool {
+    // As sd_listen_fds(3) has it; `ListenFd` would take them.
+    std::env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string())
+}
+
 fn from_systemd() -> Result<(Vec<TcpListener>, Option<UnixListener>)> {
     let mut handed = ListenFd::from_env();
     let (mut rest, mut plugin) = (Vec::new(), None);

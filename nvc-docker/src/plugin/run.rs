@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use libnvc::{Error, ErrorKind, Result};
 use nix::sys::prctl;
@@ -12,9 +13,10 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use super::gpus::Gpus;
-use super::listeners::{Listeners, notify};
+use super::listeners::{self, Listeners, notify};
 use super::options::{Invocation, OPTIONS, Options, read};
 use super::rest::Rest;
 use super::server::{Service, serve};
@@ -24,6 +26,9 @@ use crate::{libraries, modprobe};
 
 /// Threads that wait for the driver. More would not be faster.
 const MAX_WAITING: usize = 4;
+/// How long a plugin that systemd started answers without a driver. The next client starts it again, and it may find a
+/// driver then. Less often than systemd's limit of starts, at which the socket would fail.
+const DRIVERLESS_LIFETIME: Duration = Duration::from_secs(30);
 
 /// Runs the plugin; returns its exit code.
 pub fn run() -> u8 {
@@ -64,10 +69,19 @@ fn work(options: &Options) -> Result<()> {
     let gpus = Arc::new(Gpus::of_this_machine());
     log_text("Discovering GPU devices");
     // Its threads still have capabilities, and end with it.
-    let (_, problems) = runtime()?.block_on(gpus.discover())?;
-    for problem in problems {
-        log_text(&format!("Warning: {problem}"));
-    }
+    let lifetime = match runtime()?.block_on(gpus.discover()) {
+        Ok((_, problems)) => {
+            for problem in problems {
+                log_text(&format!("Warning: {problem}"));
+            }
+            None
+        }
+        Err(failure) if listeners::are_passed() => {
+            log_error(&failure);
+            Some(DRIVERLESS_LIFETIME)
+        }
+        Err(failure) => return Err(failure),
+    };
     log_text(&format!("Provisioning volumes at {}", options.volumes));
     // Only to report at the start if it cannot be read.
     libraries::all()?;
@@ -75,7 +89,8 @@ fn work(options: &Options) -> Result<()> {
     log_text(&format!("Serving remote API at {}", options.listen));
     let listeners = Listeners::open(&options.listen, Path::new(&options.sockets))?;
     give_up_capabilities();
-    runtime()?.block_on(answer(&listeners, keeper, gpus, host_names(options)))?;
+    let hosts = host_names(options);
+    runtime()?.block_on(answer(&listeners, keeper, gpus, hosts, lifetime))?;
     drop(listeners);
     log_text("Successfully terminated");
     Ok(())
@@ -104,6 +119,7 @@ async fn answer(
     keeper: Keeper,
     gpus: Arc<Gpus>,
     hosts: Vec<String>,
+    lifetime: Option<Duration>,
 ) -> Result<()> {
     let failed = |error: std::io::Error| Error::new(ErrorKind::System, format!("sockets: {error}"));
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -126,6 +142,7 @@ async fn answer(
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
+        () = over(lifetime) => {}
         // A server ends only when it is stopped, or by a bug in this program.
         _ = servers.join_next() => {}
     }
@@ -134,6 +151,13 @@ async fn answer(
     let _ = stop.send(true);
     while servers.join_next().await.is_some() {}
     Ok(())
+}
+
+async fn over(lifetime: Option<Duration>) {
+    match lifetime {
+        Some(lifetime) => sleep(lifetime).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Returns the names that browsers may use: this machine's own, and those of the command line.

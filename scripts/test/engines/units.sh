@@ -85,6 +85,18 @@ volume() { NV_GPU=0 NV_BACKEND=volume nvidia-docker run --rm --net=none cuda nvi
 check "its volume" volume
 check "it stops" systemctl stop nvidia-docker-plugin.service
 check "the socket starts it again" grep -q ok <(ask /healthz)
+systemctl stop nvidia-docker-plugin.service
+nvml=$(find /usr/lib -name 'libnvidia-ml.so.5*' -path '*x86_64*')
+mount --bind /dev/null "$nvml"
+modprobe=$(command -v nvidia-modprobe) && mount --bind /bin/false "$modprobe"
+unhealthy() { for _ in 1 2 3 4 5 6 7 8; do grep -q '^HTTP/1.[01] 503' <(ask /healthz) || return 1; done; }
+check "without a driver it answers" unhealthy
+is_over() { [ "$(systemctl show -P ActiveState nvidia-docker-plugin.service)" = inactive ]; }
+check "ends without a failure" until_true 60 is_over
+check "and the socket still waits" systemctl is-active -q nvidia-docker-plugin.socket
+umount "$nvml"
+[ -z "$modprobe" ] || umount "$modprobe"
+check "with a driver it works again" grep -q ok <(ask /healthz)
 
 title "the driver's module is loaded"
 stamp() { stat -c %y $spec; }

@@ -18,7 +18,8 @@ pub(crate) fn tests() -> Vec<Test> {
         one_gpu_harms_no_other,
         other_sites_are_refused,
         an_unprivileged_user_with_one_capability_is_enough,
-        systemd_may_open_the_sockets]);
+        systemd_may_open_the_sockets,
+        with_systemds_sockets_no_driver_is_no_failure]);
     tests.extend(nvc_testkit::tests![&[Root, Command("cc")]; containers_cannot_trace_it]);
     tests
 }
@@ -315,11 +316,11 @@ END_OF_SOURCE
     with_ask(&script.replace("TRACER", tracer));
 }
 
-fn systemd_may_open_the_sockets() {
-    with_ask(
-        r#"
-        mkdir -p /run/docker/plugins
-        python3 - > /run/plugin.log 2>&1 <<'END' &
+/// Starts the plugin as systemd does.
+const START_AS_SYSTEMD: &str = r#"
+start_as_systemd() {
+mkdir -p /run/docker/plugins
+python3 - > /run/plugin.log 2>&1 <<'END' &
 import os, socket
 tcp = socket.create_server(('127.0.0.1', 3476))
 unix = socket.socket(socket.AF_UNIX)
@@ -330,14 +331,39 @@ for wanted, s in ((3, unix), (4, tcp)):
 for wanted in (3, 4):
     os.dup2(wanted + 20, wanted, inheritable=True)
 os.environ.update(LISTEN_FDS='2', LISTEN_PID=str(os.getpid()))
-os.execvp('nvidia-docker-plugin', ['nvidia-docker-plugin'])
+os.execvp('nvidia-docker-plugin', ['nvidia-docker-plugin', '-no-modprobe'])
 END
-        plugin_pid=$!
-        until_true 120 curl -fsS http://localhost:3476/healthz || { cat /run/plugin.log; exit 1; }
+plugin_pid=$!
+until_true 120 curl -sS http://localhost:3476/healthz || { cat /run/plugin.log; exit 1; }
+}
+"#;
+
+fn systemd_may_open_the_sockets() {
+    with_ask(&format!(
+        r#"{START_AS_SYSTEMD}
+        start_as_systemd
+        has health ok "$(curl -fsS http://localhost:3476/healthz)"
         has volumes '"Err":null' "$(ask Create)"
         kill $plugin_pid; wait $plugin_pid
         # The sockets are systemd's.
         [ -S $socket ]
-        "#,
-    );
+        "#
+    ));
+}
+
+/// As on a machine that has its driver later: after a few failed starts, systemd would give the sockets up.
+fn with_systemds_sockets_no_driver_is_no_failure() {
+    with_ask(&format!(
+        r#"{START_AS_SYSTEMD}
+        find /usr/lib -name 'libnvidia-ml.so.*' -delete
+        start_as_systemd
+        has health 'could not load NVML library' "$(curl -sS http://localhost:3476/healthz)"
+        same status 503 "$(curl -sS -o /dev/null -w '%{{http_code}}' http://localhost:3476/healthz)"
+        has volume 'internal error, check logs' "$(ask Create)"
+        has volumes '"Err":null' "$(ask List)"
+        # It ends by itself, without an error.
+        wait $plugin_pid
+        has log 'could not load NVML library' "$(cat /run/plugin.log)"
+        "#
+    ));
 }
