@@ -181,6 +181,11 @@ fn the_file_at_the_former_place_goes() {
     let machine = Machine::new();
     let (old, new) = (machine.at("cdi/nvidia.yaml"), machine.at("cdi/other.yaml"));
     machine.refresh(&old);
+    // Not before there is the new one.
+    machine.set("fails");
+    assert_eq!(machine.refresh(&new), "");
+    assert!(old.exists());
+    machine.unset("fails");
     let said = machine.refresh(&new);
     assert!(!old.exists() && new.exists());
     let removed = format!(

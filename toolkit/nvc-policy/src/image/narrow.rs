@@ -245,7 +245,8 @@ impl<'a> AllowList<'a> {
         Ok(match self.machine.denoted(name)? {
             Denoted::Gpus(uuids) => {
                 let allowed = &self.devices()?.uuids;
-                uuids.iter().all(|uuid| allowed.contains(uuid))
+                // No list of nothing is allowed.
+                !uuids.is_empty() && uuids.iter().all(|uuid| allowed.contains(uuid))
             }
             Denoted::Nodes(nodes) => self.devices()?.nodes.contains(&nodes),
             Denoted::Unknown => false,
