@@ -45,7 +45,7 @@ debian_root() {
     mkdir -p "${cache%/*}"
     # shellcheck disable=SC2016 # apt's variables
     mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Codename: bookworm' 2>/dev/null | head -n 1)
-    debootstrap --variant=minbase --include="$2" bookworm "$work/bare" \
+    unshare --mount debootstrap --variant=minbase --include="$2" bookworm "$work/bare" \
       "${mirror:-http://deb.debian.org/debian}" > "$work/debootstrap.log" ||
       { tail -n 5 "$work/debootstrap.log"; return 1; }
     tar -C "$work/bare" --one-file-system -cf "$cache.new" .

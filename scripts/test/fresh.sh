@@ -34,7 +34,7 @@ base() { # SUITE: a minimal system with the README's prerequisites
   rm -rf "${fresh:?}/$1"
   mkdir -p "$fresh"
   echo "test/fresh.sh: making $fresh/$1" >&2
-  debootstrap --variant=minbase --include=git,make,ca-certificates "$1" "$fresh/$1" \
+  unshare --mount debootstrap --variant=minbase --include=git,make,ca-certificates "$1" "$fresh/$1" \
     "${NVC_DEBIAN_URI:-http://deb.debian.org/debian}" > "$fresh/$1.debootstrap.log"
   touch "$fresh/$1.complete"
 }

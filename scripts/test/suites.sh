@@ -59,7 +59,7 @@ busybox_image() {
 debian_image() {
   [ ! -e "$kept/debian.tar.xz" ] || return 0
   rm -rf "$kept/debian"
-  debootstrap --variant=minbase bookworm "$kept/debian" > "$kept/debootstrap.log" 2>&1 ||
+  unshare --mount debootstrap --variant=minbase bookworm "$kept/debian" > "$kept/debootstrap.log" 2>&1 ||
     fail "debootstrap failed: $(tail -n 1 "$kept/debootstrap.log")"
   tar -C "$kept/debian" -cJf "$kept/debian.tar.xz.new" .
   mv "$kept/debian.tar.xz.new" "$kept/debian.tar.xz"

@@ -28,7 +28,7 @@ base() { # SUITE: a minimal system with the engines
   mkdir -p "$cache"
   echo "${0##*/}: making $cache/$1" >&2
   # Debian 12's debootstrap does not know the names of later suites; all are made as sid is.
-  debootstrap --variant=minbase "--include=$packages" "$1" "$cache/$1" "${NVC_DEBIAN_URI:-http://deb.debian.org/debian}" \
+  unshare --mount debootstrap --variant=minbase "--include=$packages" "$1" "$cache/$1" "${NVC_DEBIAN_URI:-http://deb.debian.org/debian}" \
     /usr/share/debootstrap/scripts/sid > "$cache/$1.log" || die "debootstrap failed: $cache/$1.log"
   rm -rf "${cache:?}/$1"/var/cache/apt/archives/*.deb
   echo "$packages" > "$cache/$1.complete"
@@ -215,6 +215,7 @@ halt() { # ends the booted machine: it ends with its first process
 trap 'halt; cleanup' EXIT
 
 boot() { # SUITE: boots a new machine of that suite; $systemd is its PID 1
+  case $1 in bookworm | trixie | forky) base "$1" ;; esac # its time does not count below
   play "$1" container=nvc bash /srv/engines/boot.sh > "$work/console" 2>&1 &
   play_pid=$!
   local child grandchild
