@@ -169,6 +169,8 @@ until_true 20 has 'name: "1:0"' > /dev/null || until_true 1 has 'name: 1:0' > /d
 check "verify is content" nvidia-ctk --quiet cdi verify
 
 title "a specification that was deleted, or has another path"
+# What it wrote is noted at its end.
+until_true 20 refreshed
 rm $spec
 check "the timer's service" systemctl start nvidia-cdi-verify.service
 check "starts the refresh" until_true 20 test -s $spec
