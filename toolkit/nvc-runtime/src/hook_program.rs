@@ -1,10 +1,12 @@
 //! Chooses the program of createContainer hooks.
 //!
 //! nvidia-cdi-hook runs several hooks in one process. A foreign program of that name would treat the arguments as an
-//! unknown hook, exit 0 and do nothing, so only a program with the build id of ours gets them.
+//! unknown hook, exit 0 and do nothing, so only a program with the build id of ours gets them. The programs are looked
+//! up once for a container.
 
 use std::path::{Path, PathBuf};
 
+use nvc_generate::HookProgram;
 use nvc_hostfile::{ours, programs};
 use nvc_policy::config::Config;
 
@@ -23,42 +25,75 @@ const BUILT_BEFORE: &str = match option_env!("NVC_BUILD_IDS") {
     None => "",
 };
 
-/// Returns the program: ours beside this program, or beside the configured one if that is ours; otherwise the configured
-/// one.
-pub(crate) fn of(config: &Config) -> PathBuf {
-    let own = std::env::current_exe().unwrap_or_default();
-    if config.ctk_path == CONFIGURED {
-        let beside = own.with_file_name(PROGRAM);
-        let ours = own
-            .parent()
-            .and_then(|directory| ours_in(directory, &known(&own)));
-        if let Some(hook) = ours.or_else(|| programs::is_executable(&beside).then_some(beside)) {
-            return hook;
+/// The programs for one container's hooks.
+#[derive(Debug)]
+pub(crate) struct HookPrograms {
+    chosen: PathBuf,
+    ours: Option<PathBuf>,
+}
+
+impl HookPrograms {
+    /// Finds them. The chosen one is ours beside this program, or beside the configured one if that is ours; otherwise
+    /// the configured one.
+    pub(crate) fn find(config: &Config) -> Self {
+        let own = std::env::current_exe().unwrap_or_default();
+        let record = known(&own);
+        let directory = own.parent();
+        let beside = directory.and_then(|directory| ours_in(directory, &record));
+        if config.ctk_path == CONFIGURED {
+            if let Some(ours) = beside {
+                return Self::ours_alone(ours);
+            }
+            let foreign = own.with_file_name(PROGRAM);
+            if programs::is_executable(&foreign) {
+                return Self {
+                    chosen: foreign,
+                    ours: None,
+                };
+            }
+        }
+        let configured = injection::resolve(&config.ctk_path, "/usr/bin/nvidia-ctk");
+        if config.ctk_path.starts_with('/')
+            && let Some(ours) = ours_beside(&configured, &record)
+        {
+            return Self::ours_alone(ours);
+        }
+        if ours::is_recorded(&configured, PROGRAM, &record) {
+            return Self::ours_alone(configured);
+        }
+        Self {
+            chosen: configured,
+            ours: beside,
         }
     }
-    let configured = injection::resolve(&config.ctk_path, "/usr/bin/nvidia-ctk");
-    let ours = if config.ctk_path.starts_with('/') {
-        ours_beside(&configured, &known(&own))
-    } else {
-        None
-    };
-    ours.unwrap_or(configured)
-}
 
-/// Returns our nvidia-cdi-hook: the program, or the one beside this program.
-pub(crate) fn ours(config: &Config) -> Option<PathBuf> {
-    let program = of(config);
-    if is_ours(&program) {
-        return Some(program);
+    fn ours_alone(program: PathBuf) -> Self {
+        Self {
+            chosen: program.clone(),
+            ours: Some(program),
+        }
     }
-    let own = std::env::current_exe().ok()?;
-    ours_in(own.parent()?, &known(&own))
+
+    /// Returns the program of all hooks but those that only ours knows.
+    pub(crate) fn chosen(&self) -> HookProgram {
+        program(&self.chosen)
+    }
+
+    /// Returns our nvidia-cdi-hook: the chosen program, or the one beside this program.
+    pub(crate) fn ours(&self) -> Option<HookProgram> {
+        self.ours.as_deref().map(program)
+    }
+
+    /// Returns true if the chosen program is our nvidia-cdi-hook, which knows the merged hook.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.ours.as_ref() == Some(&self.chosen)
+    }
 }
 
-/// Returns true if a program is our nvidia-cdi-hook, which knows the merged hook.
-pub(crate) fn is_ours(program: &Path) -> bool {
-    let own = std::env::current_exe().unwrap_or_default();
-    ours::is_recorded(program, PROGRAM, &known(&own))
+fn program(path: &Path) -> HookProgram {
+    HookProgram {
+        path: path.to_string_lossy().into_owned(),
+    }
 }
 
 /// Returns the build ids of our programs, of this build alone: another version may not know the arguments.

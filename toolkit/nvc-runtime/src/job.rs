@@ -12,7 +12,7 @@ use nvc_policy::image::{Container, DeviceChoice, Devices, Policy, features};
 use nvc_program::messages::Level;
 
 use crate::error::{Result, refused};
-use crate::hook_program;
+use crate::hook_program::HookPrograms;
 use crate::log::Log;
 use crate::place::Place;
 
@@ -34,6 +34,7 @@ pub(crate) struct Job<'a> {
     pub(crate) place: &'a Place,
     /// The container's files, if the prestart hook needs their paths.
     pub(crate) told: Option<&'a Place>,
+    pub(crate) hooks: HookPrograms,
 }
 
 /// The feature flag for one GPU in mode csv.
@@ -90,7 +91,8 @@ pub(crate) fn nodes(config: &Config) -> Nodes {
 }
 
 /// Returns the options for finding this machine's devices and files.
-pub(crate) fn options(mode: nvc_generate::Mode, config: &Config) -> Options {
+pub(crate) fn options(mode: nvc_generate::Mode, job: &Job<'_>) -> Options {
+    let config = job.config;
     let nodes = nodes(config);
     let runtime = &config.runtime;
     let flag = |name: &str| runtime.jit_feature_flags.iter().any(|flag| flag == name);
@@ -98,7 +100,6 @@ pub(crate) fn options(mode: nvc_generate::Mode, config: &Config) -> Options {
         let value = std::env::var_os(name).unwrap_or_default();
         value.to_string_lossy().into_owned()
     };
-    let program = hook_program::of(config).to_string_lossy().into_owned();
     let mut options = Options {
         driver_root: nodes.root.clone(),
         dev_root: nodes.root,
@@ -115,7 +116,7 @@ pub(crate) fn options(mode: nvc_generate::Mode, config: &Config) -> Options {
         },
         path: variable("PATH"),
         data_dirs: variable("XDG_DATA_DIRS"),
-        ..Options::new(mode, program)
+        ..Options::new(mode, job.hooks.chosen().path)
     };
     options.ldconfig = ldconfig(config);
     options.hooks.disabled = runtime.jit_disable_hooks.iter().cloned().collect();

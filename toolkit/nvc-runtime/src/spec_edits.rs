@@ -9,13 +9,12 @@ use libnvc::kmods::in_user_namespace;
 use nvc_cdi::edits::{self, Host};
 use nvc_cdi::nodes;
 use nvc_cdi::{DeviceNode, Edits, Mount};
-use nvc_generate::HookProgram;
 use nvc_oci::spec::Spec;
 use serde_json::Value;
 
 use crate::error::Result;
 use crate::job::Job;
-use crate::{hook_program, volumes};
+use crate::volumes;
 
 /// The options with which runtimes bind nodes.
 const OPTIONS: [&str; 4] = ["rbind", "rprivate", "nosuid", "noexec"];
@@ -23,9 +22,7 @@ const OPTIONS: [&str; 4] = ["rbind", "rprivate", "nosuid", "noexec"];
 /// Applies the edits to a container.
 pub(crate) fn apply(job: &mut Job<'_>, all: &mut [Edits]) -> Result<()> {
     // A foreign program does not know such mounts.
-    let program = hook_program::ours(job.config).map(|program| HookProgram {
-        path: program.to_string_lossy().into_owned(),
-    });
+    let program = job.hooks.ours();
     let bundle = &job.place.bundle;
     let spared = volumes::spare(job.spec.value(), bundle, all, program.as_ref())?;
     for warning in &spared.warnings {

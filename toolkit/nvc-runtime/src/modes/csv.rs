@@ -4,15 +4,14 @@ use std::path::Path;
 
 use libnvc::host::query::QueryProgram;
 use nvc_cdi::Edits;
+use nvc_generate::VOID;
 use nvc_generate::csv::{self, Choice, Driver, RequestedGpus, Tree, list, requirements};
-use nvc_generate::{HookProgram, VOID};
 use nvc_hostfile::cause;
 use nvc_policy::config::Config;
 use nvc_policy::image;
 
 use crate::error::{Result, refused};
 use crate::explain::{self, Source};
-use crate::hook_program;
 use crate::job::{GpuRequest, Job, SINGLE_CSV_DEVICE, ldconfig, nodes};
 use crate::spec_edits;
 
@@ -141,8 +140,7 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
     let found = csv::find(&tree, &entries, choice, driver);
     let found = found.map_err(|error| error.context(WHAT))?;
     let warnings = found.warnings.clone();
-    let path = hook_program::of(config).to_string_lossy().into_owned();
-    let edits = found.into_draft().render(&HookProgram { path });
+    let edits = found.into_draft().render(&job.hooks.chosen());
     if !choice.devices.is_empty() && edits.device_nodes.is_empty() && !has_files(&edits) {
         let text = format!("nothing of the lists in {} exists", directory.display());
         let cause = warnings.join("; ");

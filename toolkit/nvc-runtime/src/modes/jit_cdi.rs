@@ -10,7 +10,7 @@ use libnvc::{Error, ErrorKind, Phase};
 use nvc_cdi::Edits;
 use nvc_generate::csv::Driver;
 use nvc_generate::{
-    Automatic, Channels, ContainerEdits, Draft, HookProgram, Mode, Options, VOID, for_container,
+    Automatic, Channels, ContainerEdits, Draft, Mode, Options, VOID, for_container,
     for_container_unless_jetson, merge,
 };
 use nvc_policy::image::{
@@ -22,7 +22,6 @@ use nvc_program::messages::Level;
 use crate::control_nodes;
 use crate::error::{Result, refused};
 use crate::explain::{self, Source};
-use crate::hook_program;
 use crate::job::{Job, one_of, options};
 use crate::spec_edits;
 
@@ -87,7 +86,7 @@ fn request(job: &mut Job<'_>, ids: Vec<String>, demanded: &Requirements) -> Resu
 
 /// Finds the requested GPUs, after making the nodes that NVML needs.
 fn gpus(job: &mut Job<'_>, request: Request) -> Result<Automatic<ContainerEdits>> {
-    let all = options(Mode::Auto, job.config);
+    let all = options(Mode::Auto, job);
     let problems = control_nodes::create(job.config);
     let found = match Setting::of(job.config) {
         Setting::Auto => for_container_unless_jetson(&all, request),
@@ -122,7 +121,7 @@ fn channels(job: &mut Job<'_>) -> Result<Option<Part>> {
     }
     let options = Options {
         channels: Channels::Numbers(channels),
-        ..options(Mode::Imex, job.config)
+        ..options(Mode::Imex, job)
     };
     let found = for_container(&options, &Request::default());
     let found = found.map_err(|error| not_found(&error, Mode::Imex))?;
@@ -142,7 +141,7 @@ fn mig_rights(job: &mut Job<'_>, managed: &[&str]) -> Result<Option<Part>> {
         },
         ..Request::default()
     };
-    let options = options(Mode::MigCaps, job.config);
+    let options = options(Mode::MigCaps, job);
     match for_container(&options, &request) {
         Ok(found) => {
             warn(job, &found);
@@ -159,13 +158,11 @@ fn mig_rights(job: &mut Job<'_>, managed: &[&str]) -> Result<Option<Part>> {
 
 /// Renders the drafts, with one hook for all of them if the program is ours.
 fn rendered(job: &Job<'_>, mut given: Vec<Draft>) -> Vec<Edits> {
-    let program = hook_program::of(job.config);
     // A foreign program would take the merged hook for an unknown one, exit 0 and do nothing.
-    if hook_program::is_ours(&program) {
+    if job.hooks.is_ours() {
         merge(&mut given);
     }
-    let path = program.to_string_lossy().into_owned();
-    let program = HookProgram { path };
+    let program = job.hooks.chosen();
     let given = given.into_iter().map(|draft| draft.render(&program));
     given.collect()
 }

@@ -11,16 +11,14 @@ use libnvc::request::{self, DeviceRequest, Request};
 use libnvc::survey::Host;
 use nvc_cdi::Edits;
 use nvc_generate::{
-    DriverPlan, Files, HookProgram, Mode, NO_GPU, Options, addresses_of_module, displays,
-    driver_files, edits, graphics, plan,
+    DriverPlan, Files, Mode, NO_GPU, Options, addresses_of_module, displays, driver_files, edits,
+    graphics, plan,
 };
-use nvc_policy::config::Config;
 use nvc_policy::image::capabilities;
 use nvc_program::hook_names;
 use nvc_program::messages::Level;
 
 use crate::error::{Result, refused};
-use crate::hook_program;
 use crate::injection::{self, ResolvedDevices};
 use crate::job::{GpuRequest, Job, nodes, options};
 use crate::spec_edits;
@@ -48,7 +46,7 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
         }
     };
     if wants_graphics {
-        let options = options(Mode::Nvml, job.config);
+        let options = options(Mode::Nvml, &job);
         let failed = |error: libnvc::Error| error.context("failed to create mounts discoverer");
         if devices.is_none() {
             let addresses = addresses(&mut job);
@@ -56,7 +54,7 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
         }
         all.push(graphics(&options).map_err(failed)?);
     }
-    all.extend(cuda_compat(job.config)?);
+    all.extend(cuda_compat(&job)?);
     let (nodes, resolved) = devices.unwrap_or_default();
     all.push(nodes);
     spec_edits::apply(&mut job, &mut all)?;
@@ -107,7 +105,7 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevice
         // Graphics by default are for the hook alone, which adds no displays.
         displays: wants_graphics,
         all_may_be_none: false,
-        ..options(Mode::Nvml, job.config)
+        ..options(Mode::Nvml, job)
     };
     let time = SystemTime::now();
     let DriverPlan {
@@ -156,7 +154,8 @@ fn inventory(host: Host, chosen: &[String], time: SystemTime) -> Option<Inventor
 }
 
 /// Returns the hook for the image's CUDA compatibility libraries, if configured.
-fn cuda_compat(config: &Config) -> Result<Option<Edits>> {
+fn cuda_compat(job: &Job<'_>) -> Result<Option<Edits>> {
+    let config = job.config;
     let is_wanted = config.runtime.legacy_cuda_compat_mode == "hook"
         && !config.features.disable_cuda_compat_lib_hook;
     if !is_wanted {
@@ -165,8 +164,8 @@ fn cuda_compat(config: &Config) -> Result<Option<Edits>> {
     let version = driver_files::version(&nodes(config).root)
         .map_err(|error| error.context("failed to get driver version"))?;
     let version = format!("--host-driver-version={version}");
-    let path = hook_program::of(config).to_string_lossy().into_owned();
-    let hook = HookProgram { path }.hook(hook_names::ENABLE_CUDA_COMPAT, [version]);
+    let program = job.hooks.chosen();
+    let hook = program.hook(hook_names::ENABLE_CUDA_COMPAT, [version]);
     Ok(Some(Edits {
         hooks: vec![hook],
         ..Edits::default()
