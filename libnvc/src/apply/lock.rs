@@ -24,10 +24,11 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Time without a holder that could be a configuration, after which the lock is ignored.
-const DEADLOCK_CHECK_DELAY: Duration = Duration::from_millis(500);
 /// Interval of checking the holder.
 const HOLDER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Number of checks in a row without a holder that could be a configuration, after which the lock is ignored. Not a time:
+/// on a busy machine a single check can come late, just when the holder has ended.
+const MAX_UNFIT_HOLDERS: u32 = 5;
 
 /// The held lock, released on drop and when the process ends.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl ContainerLock {
             }
         };
         let begin = Instant::now();
-        let (mut looked, mut in_order) = (begin, begin);
+        let (mut looked, mut unfit) = (begin, 0);
         loop {
             match try_lock(&file) {
                 Ok(()) => return Ok(Self { lock: Some(file) }),
@@ -76,10 +77,12 @@ impl ContainerLock {
             }
             if looked.elapsed() > HOLDER_CHECK_INTERVAL {
                 looked = Instant::now();
-                if holder::may_configure(&file) {
-                    in_order = looked;
-                }
-                if in_order.elapsed() > DEADLOCK_CHECK_DELAY {
+                unfit = if holder::may_configure(&file) {
+                    0
+                } else {
+                    unfit + 1
+                };
+                if unfit >= MAX_UNFIT_HOLDERS {
                     log::warn!(
                         "not waiting for {}: it is locked by a process that cannot be configuring the container",
                         name.display()
