@@ -171,10 +171,14 @@ impl Chosen {
 }
 
 impl From<(&Gpu, &MigDevice)> for MigGrant {
-    /// Grants a MIG device of a GPU, so far without access.
+    /// Grants a MIG device of a GPU, so far without access, and without the DRM nodes, which belong to the whole GPU.
     fn from((parent, device): (&Gpu, &MigDevice)) -> Self {
         Self {
-            parent: parent.clone(),
+            parent: Gpu {
+                drm_nodes: Vec::new(),
+                drm_links: Vec::new(),
+                ..parent.clone()
+            },
             device: device.clone(),
             access: Vec::new(),
         }

@@ -330,6 +330,18 @@ fn display_nodes_are_for_containers_with_graphics() {
 }
 
 #[test]
+fn display_nodes_are_not_a_mig_devices() {
+    let mut parent = gpu(0);
+    parent.drm_nodes = vec![DeviceNode::new("/dev/dri/card1", 226, 1)];
+    let host = host_of(Chosen {
+        migs: vec![MigGrant::from((&parent, &mig(0)))],
+        ..Chosen::default()
+    });
+    let plan = plan(&request(Capabilities::GRAPHICS), &host).unwrap();
+    assert!(!render::text(&plan, None).contains("/dev/dri"));
+}
+
+#[test]
 fn requirements_are_those_of_chosen_gpus_and_of_parents() {
     let mut host = host(&[gpu(0)]);
     let meets = |host: &Host, text: &str| {
