@@ -38,10 +38,9 @@ impl HookPrograms {
     pub(crate) fn find(config: &Config) -> Self {
         let own = std::env::current_exe().unwrap_or_default();
         let record = known(&own);
-        let directory = own.parent();
-        let beside = directory.and_then(|directory| ours_in(directory, &record));
+        let beside = || ours_in(own.parent()?, &record);
         if config.ctk_path == CONFIGURED {
-            if let Some(ours) = beside {
+            if let Some(ours) = beside() {
                 return Self::ours_alone(ours);
             }
             let foreign = own.with_file_name(PROGRAM);
@@ -63,7 +62,7 @@ impl HookPrograms {
         }
         Self {
             chosen: configured,
-            ours: beside,
+            ours: beside(),
         }
     }
 
