@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use libnvc::Result;
 use libnvc::host::catalogue;
 use libnvc::library_file::LibraryFile;
+use nvc_hostfile::programs::DIRECTORIES;
 
 use crate::libraries::{self, Library, Width};
 
@@ -50,9 +51,6 @@ const NVIDIA_DEPENDENCIES: [&str; 3] = [
 
 /// The minimum kernel of the newer of two libraries for thread-local storage.
 const NEWER_TLS: [u32; 3] = [2, 3, 99];
-
-/// Search path of a plugin that was started without one.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// An entry of the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +106,7 @@ fn is_listed(library: &Library) -> bool {
 /// Returns the first executable file of a name, with links resolved.
 fn in_search_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").filter(|path| !path.is_empty());
-    let path = path.unwrap_or_else(|| PATH.into());
+    let path = path.unwrap_or_else(|| DIRECTORIES.join(":").into());
     let mut places = std::env::split_paths(&path).filter(|place| place.is_absolute());
     places.find_map(|place| {
         let file = place.join(name).canonicalize().ok()?;
