@@ -181,7 +181,7 @@ elif [ "$is_host" ]; then
   fi
   install -d -m 755 -o nvidia-docker -g nvidia-docker $state ||
     echo "install: nvidia-docker-plugin has no user; make it: $useradd" >&2
-  # The udev rule acts when the driver is registered.
+  # The udev rule acts when the driver is registered. Nothing depends on the links where there is no driver.
   if runs_systemd; then "$BINDIR/nvidia-ctk" --quiet system create-dev-char-symlinks || true; fi
   if ! runs_systemd; then
     echo "install: systemd does not run here; where it does: systemctl daemon-reload; systemctl enable --now $units"

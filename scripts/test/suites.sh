@@ -151,7 +151,7 @@ run_crun() { # RUNTIME
   for file in test_*.py; do
     case $file in test_checkpoint_restore.py) continue ;; esac
     wanted "$file" || continue
-    # A pipe, because crun gives a container's standard error to the container's user.
+    # A test that fails is a line of the results. A pipe, because crun gives a container's standard error to the container's user.
     { OCI_RUNTIME=$1 INIT=$kept/init timeout 600 python3 "$file" 2> >(cat >> "$log") || true; } |
       sed -n "s/^\(\(not \)\{0,1\}ok\) [0-9]* - /\1 0 $(basename "$file" .py): /p"
   done

@@ -1,4 +1,4 @@
-//! Tests that warnings and errors of a hook reach somebody: standard error and the system's log.
+//! Tests that a hook's warnings and errors are printed and are in the system's log.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
