@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use nvc_testkit::cli::Run;
+use nvc_testkit::cli::{self, Run};
 use nvc_testkit::driver::{Builder, Driver};
 use nvc_testkit::harness::Need::{self, Root};
 use nvc_testkit::harness::{self, Test, test};
@@ -547,7 +547,7 @@ fn the_c_example_fails_politely() {
 fn the_go_example() {
     let scratch = Scratch::new().unwrap();
     let lib = library_dir();
-    let output = Command::new("go")
+    let output = Command::new(cli::find("go").unwrap())
         .args(["build", "-o"])
         .arg(scratch.join("gpus"))
         .arg(".")

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, io, thread};
 
+use nix::unistd::{AccessFlags, access};
+
 use crate::files;
 use crate::machine::Scratch;
 
@@ -103,6 +105,17 @@ pub fn beside(name: &str) -> io::Result<PathBuf> {
     // target/debug/deps/test-0123 → target/debug
     let directory = test.parent().and_then(Path::parent);
     Ok(directory.unwrap_or(Path::new(".")).join(name))
+}
+
+/// Finds a program of the machine: in the caller's search path, then in the usual directories. A toolchain is often
+/// in a directory of its own (/usr/local/go/bin), which only the caller's path names.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let directories = env::split_paths(&path).chain(env::split_paths(PATH));
+    let mut candidates = directories.map(|directory| directory.join(name));
+    candidates.find(|path| {
+        path.is_absolute() && path.is_file() && access(path, AccessFlags::X_OK).is_ok()
+    })
 }
 
 /// Copies the programs that give GPUs to containers into a directory, as an installation has them.

@@ -27,7 +27,7 @@ pub enum Need {
     CgroupV2,
     /// Permission to trace another process and change its system calls.
     Tracing,
-    /// A program in the search path.
+    /// A program that [`cli::find`](crate::cli::find) finds.
     Command(&'static str),
     /// A debug build of the C library, which checks more than the released one.
     DebugLibrary,
@@ -101,8 +101,8 @@ impl Need {
                 (!fine).then(|| format!("needs the sanitizers of {compiler}"))
             }
             Self::Command(name) => {
-                let found = env::split_paths(crate::cli::PATH).any(|dir| dir.join(name).exists());
-                (!found).then(|| format!("needs the program {name}"))
+                let found = crate::cli::find(name);
+                found.is_none().then(|| format!("needs the program {name}"))
             }
         }
     }
