@@ -113,7 +113,7 @@ pub struct DeviceNode {
 }
 
 /// Permissions and owner of a device node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NodeOwner {
     /// Permission bits.
     pub mode: u32,

@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The directories of programs that PATH has by default, in Debian's order.
 pub(crate) const STANDARD_PATH: [&str; 6] = [
@@ -77,6 +77,12 @@ macro_rules! lexical_path {
             /// Serialises as text; bytes that are not UTF-8 are replaced, because JSON cannot represent them.
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.serialize_str(&self.0.to_string_lossy())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer).map(Self::new)
             }
         }
     };

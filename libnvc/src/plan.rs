@@ -20,6 +20,7 @@ use crate::survey::{Host, MigGrant};
 pub(crate) mod compat;
 mod device;
 mod driver;
+pub mod handover;
 mod intent;
 pub(crate) mod profile;
 

@@ -5,14 +5,14 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Abi;
 use crate::capability::Capability;
 use crate::path::{ContainerPath, HostPath};
 
 /// The class of a file, which decides its mount attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileClass {
     /// A shared library, or another file that a loader maps, such as those of a WSL driver store.

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::capability::Capabilities;
 use crate::container::Layout;
@@ -13,7 +13,7 @@ use crate::host::{DeviceNumber, DeviceRole, FileClass, NodeOwner};
 use crate::path::{ContainerPath, HostPath};
 
 /// One required result in a container.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Intent {
     /// Required, or best effort.
     pub need: Need,
@@ -23,7 +23,7 @@ pub struct Intent {
 }
 
 /// Tells whether a failure is fatal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Need {
     /// A failure undoes everything.
@@ -35,7 +35,7 @@ pub enum Need {
 }
 
 /// The kinds of intents.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "intent", rename_all = "kebab-case")]
 pub enum What {
     /// A device that can be opened.
@@ -66,14 +66,14 @@ pub enum What {
 }
 
 /// A device that the container may open.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Device {
     /// Path of its node on the host, below the root of the device nodes.
     pub source: HostPath,
     /// The number the node must have.
     pub number: DeviceNumber,
     /// Permissions and owner of the host's node, if they were read.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<NodeOwner>,
     /// Path of its node in the container.
     pub at: ContainerPath,
@@ -84,7 +84,7 @@ pub struct Device {
 }
 
 /// A bind mount of a file or directory of the host.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mount {
     /// Its path on the host.
     pub source: HostPath,
@@ -95,30 +95,30 @@ pub struct Mount {
 }
 
 /// A symbolic link.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Link {
     /// Place of the link.
     pub at: Place,
     /// Its target.
     pub target: PathBuf,
     /// Replace a file or another link of its name. Otherwise a name that is taken stays as it is.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub replaces: bool,
 }
 
 /// Directories for the dynamic loader's search path.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LibraryPath {
     /// In search order.
     pub directories: Vec<Place>,
     /// Search the directories of compatibility libraries first that an earlier hook has configured, unless this plan
     /// has an intent of its own for such libraries.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub after_hooks: bool,
 }
 
 /// Permissions of a file.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileMode {
     /// Its path.
     pub at: ContainerPath,
@@ -127,25 +127,25 @@ pub struct FileMode {
 }
 
 /// The use of the image's CUDA compatibility libraries.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CudaCompat {
     /// Version of the host's driver.
     pub host_driver: String,
     /// Newest CUDA version that the host's driver supports, if known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_cuda: Option<String>,
     /// The image's CUDA directory; None if apply should detect it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<ContainerPath>,
     /// How to use the libraries.
     pub how: CompatUse,
     /// Use only libraries of these capabilities.
-    #[serde(serialize_with = "words")]
+    #[serde(serialize_with = "words", deserialize_with = "from_words")]
     pub capabilities: Capabilities,
 }
 
 /// How compatibility libraries are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CompatUse {
     /// The loader searches their directory first.
@@ -157,7 +157,7 @@ pub enum CompatUse {
 }
 
 /// The contents of /proc/driver/nvidia. Its `params` tells programs not to create device nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DriverProc {
     /// Visible GPUs, by their directory names.
     pub gpus: Vec<String>,
@@ -166,7 +166,7 @@ pub struct DriverProc {
 }
 
 /// The files of MIG capabilities that a container sees.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapabilityFiles {
     /// None.
@@ -178,14 +178,14 @@ pub enum CapabilityFiles {
 }
 
 /// The GPUs visible to EGL.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EglProfile {
     /// Their minor numbers.
     pub minors: Vec<u32>,
 }
 
 /// An environment variable.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Env {
     /// Its name.
     pub name: String,
@@ -194,7 +194,7 @@ pub struct Env {
 }
 
 /// Place of a file in a container. An empty name means the directory itself.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// This path, whatever the image.
@@ -324,6 +324,15 @@ fn words<S: serde::Serializer>(
         .into_iter()
         .filter(|capability| capabilities.include(*capability));
     serializer.collect_seq(named.map(Capability::word))
+}
+
+fn from_words<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Capabilities, D::Error> {
+    let words = Vec::<String>::deserialize(deserializer)?;
+    let known = words.iter().map(|word| Capabilities::from_word(word));
+    let all: Option<Capabilities> = known.collect();
+    all.ok_or_else(|| serde::de::Error::custom("unknown capability"))
 }
 
 #[cfg(test)]
