@@ -44,9 +44,8 @@ rm -rf "$share"
 mkdir -p "$share/man/man3" "$share/doc" "$share/nvidia-container-toolkit"
 scripts/build/ids.sh "$out" > "$share/nvidia-container-toolkit/build-ids"
 sed "s/@DATE@/$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)/; s/@VERSION@/$version/" pkg/man/nvc.3 > "$share/man/man3/nvc.3"
-mkdir -p "$share/man/man5" "$share/man/man8"
-for page in nvidia-cdi-hook.8 nvidia-docker.1 nvidia-docker-plugin.8 nvidia-container-runtime.8 nvidia-container-runtime-hook.8 \
-  nvidia-container-runtime-config.toml.5; do
+mkdir -p "$share/man/man8"
+for page in nvidia-cdi-hook.8 nvidia-docker.1 nvidia-docker-plugin.8 nvidia-container-runtime.8 nvidia-container-runtime-hook.8; do
   sed "s/@DATE@/$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)/; s/@VERSION@/$version/" "pkg/man/$page" > "$share/man/man${page##*.}/$page"
 done
 scripts/build/third-party.sh > "$share/doc/THIRD-PARTY"

@@ -1,15 +1,16 @@
-//! Writes the manual pages and shell completions of nvidia-container-cli and nvidia-ctk, laid out as below
-//! `<prefix>/share`.
+//! Writes the manual pages and shell completions of nvidia-container-cli and nvidia-ctk, and the page of config.toml,
+//! laid out as below `<prefix>/share`.
 //!
 //!     nvc-pages DIRECTORY [DATE]
 //!
-//! They come from the program's own option table, so that they cannot say anything else than `--help` does. What a
+//! They come from the programs' own tables of options and keys, so that they cannot say anything else than `--help` does. What a
 //! table cannot say (files, the ways to name a device, examples) is in `pkg/man`. A program of its own, because neither
 //! generator should be linked into one that runs as root.
 
 #![forbid(unsafe_code)]
 
 mod completions;
+mod configuration;
 mod manual;
 mod toolkit;
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     let date = words.next().unwrap_or_default();
     let written = manual::write(&share.join("man/man1"), &date.to_string_lossy())
         .and_then(|()| completions::write(&share))
+        .and_then(|()| configuration::write(&share.join("man/man5"), &date.to_string_lossy()))
         .and_then(|()| toolkit::write(&share, &date.to_string_lossy()));
     match written {
         Ok(()) => ExitCode::SUCCESS,

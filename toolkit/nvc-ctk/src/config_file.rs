@@ -6,79 +6,11 @@
 mod values;
 
 use libnvc::{Error, ErrorKind, Result};
-use nvc_policy::config::nearest;
-use nvc_policy::config::schema::{self, Kind};
+use nvc_policy::config::keys::{self, KEYS, Key, Kind, LDCONFIG, Shown, USER};
 use nvc_program::goflag::boolean;
 use toml_edit::{Array, DocumentMut, Item, Table, Value};
 
 use crate::toml_values;
-
-/// Settings that are shown as comments while they are unset: table, key, example.
-const DOCUMENTED: [(&str, &str, &str); 10] = [
-    (
-        "",
-        "accept-nvidia-visible-devices-as-volume-mounts",
-        "false",
-    ),
-    (
-        "",
-        "accept-nvidia-visible-devices-envvar-when-unprivileged",
-        "true",
-    ),
-    ("", "swarm-resource", "\"DOCKER_RESOURCE_GPU\""),
-    (
-        "nvidia-container-cli",
-        "debug",
-        "\"/var/log/nvidia-container-toolkit.log\"",
-    ),
-    ("nvidia-container-cli", "ldcache", "\"/etc/ld.so.cache\""),
-    ("nvidia-container-cli", "no-cgroups", "false"),
-    (
-        "nvidia-container-cli",
-        "path",
-        "\"/usr/bin/nvidia-container-cli\"",
-    ),
-    ("nvidia-container-cli", "root", "\"/run/nvidia/driver\""),
-    ("nvidia-container-cli", "user", "\"root:video\""),
-    (
-        "nvidia-container-runtime",
-        "debug",
-        "\"/var/log/nvidia-container-runtime.log\"",
-    ),
-];
-
-/// The initial configuration.
-const DEFAULT: &str = r#"disable-require = false
-supported-driver-capabilities = "compat32,compute,display,graphics,ngx,utility,video"
-
-[nvidia-container-cli]
-environment = []
-ldconfig = "@/sbin/ldconfig"
-load-kmods = true
-
-[nvidia-container-runtime]
-log-level = "info"
-mode = "auto"
-runtimes = ["runc", "crun"]
-
-[nvidia-container-runtime.modes.cdi]
-annotation-prefixes = ["cdi.k8s.io/"]
-default-kind = "nvidia.com/gpu"
-spec-dirs = ["/etc/cdi", "/var/run/cdi"]
-
-[nvidia-container-runtime.modes.csv]
-mount-spec-path = "/etc/nvidia-container-runtime/host-files-for-container.d"
-
-[nvidia-container-runtime.modes.legacy]
-cuda-compat-mode = "ldconfig"
-
-[nvidia-container-runtime-hook]
-path = "nvidia-container-runtime-hook"
-skip-mode-detection = false
-
-[nvidia-ctk]
-path = "nvidia-ctk"
-"#;
 
 /// Properties of the host that affect the defaults.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,15 +23,20 @@ pub(crate) struct Host {
 
 /// Returns the configuration of a new installation.
 pub(crate) fn default_text(host: Host) -> String {
-    let mut text = DEFAULT.to_string();
-    if host.has_ldconfig_real {
-        text = text.replace("@/sbin/ldconfig", "@/sbin/ldconfig.real");
-    }
-    if host.is_suse {
-        text = text.replace(
-            "load-kmods = true\n",
-            "load-kmods = true\nuser = \"root:video\"\n",
-        );
+    let (mut text, mut table) = (String::new(), "");
+    for key in KEYS {
+        let value = match (key.name, key.shown) {
+            (LDCONFIG, _) if host.has_ldconfig_real => "\"@/sbin/ldconfig.real\"",
+            (USER, Shown::Example(value)) if host.is_suse => value,
+            (_, Shown::Default) => key.default,
+            _ => continue,
+        };
+        let (of, name) = key.place();
+        if of != table {
+            table = of;
+            text += &format!("\n[{table}]\n");
+        }
+        text += &format!("{name} = {value}\n");
     }
     text
 }
@@ -134,8 +71,11 @@ pub(crate) fn change(text: &str, settings: &[String], list_separator: &str) -> R
 
 /// Returns the key path of a setting.
 fn key_of(setting: &str) -> Vec<&str> {
-    let name = setting.split('=').next().unwrap_or_default();
-    name.split('.').collect()
+    name_of(setting).split('.').collect()
+}
+
+fn name_of(setting: &str) -> &str {
+    setting.split('=').next().unwrap_or_default()
 }
 
 /// Returns the text with the settings, without and with comments for settings that are unset.
@@ -164,19 +104,23 @@ fn parse(text: &str) -> Result<DocumentMut> {
 
 /// Returns a document as text, with the settings that are unset as comments.
 fn documented_text(document: &DocumentMut) -> String {
-    let active = |table: &str, key: &str| {
-        let place = if table.is_empty() {
-            Some(document.as_item())
-        } else {
-            document.get(table)
+    let active = |key: Key| {
+        let (table, name) = key.place();
+        let place = match table {
+            "" => Some(document.as_item()),
+            _ => document.get(table),
         };
-        place
-            .and_then(|place| place.as_table_like()?.get(key))
-            .is_some()
+        place.is_some_and(|place| {
+            place
+                .as_table_like()
+                .is_some_and(|table| table.contains_key(name))
+        })
     };
     let mut text = document.to_string();
     // Appended as text, so that comments at the end keep their position.
-    for name in ["nvidia-container-cli", "nvidia-container-runtime"] {
+    let mut tables: Vec<&str> = examples().map(|(key, _)| key.place().0).collect();
+    tables.dedup();
+    for name in tables.into_iter().filter(|name| !name.is_empty()) {
         let is_open = document
             .get(name)
             .is_none_or(|item| item.as_table().is_some_and(may_get_header));
@@ -203,37 +147,22 @@ fn may_get_header(table: &Table) -> bool {
 
 /// Uncomments the settings to set, so that the values get their usual position.
 fn uncommented(text: &str, settings: &[String]) -> String {
-    let names: Vec<&str> = settings
-        .iter()
-        .map(|setting| setting.split('=').next().unwrap_or_default())
-        .collect();
+    let names: Vec<&str> = settings.iter().map(|setting| name_of(setting)).collect();
     let (mut out, mut table) = (String::new(), String::new());
     let mut done = Vec::new();
     for line in text.split_inclusive('\n') {
         if let Some(name) = header(line) {
             table = name;
         }
-        let wanted = documented(&table, line).filter(|(_, key, _)| {
-            let full = if table.is_empty() {
-                (*key).to_string()
-            } else {
-                format!("{table}.{key}")
-            };
-            let is_set = text.lines().any(|line| {
-                line.split('=')
-                    .next()
-                    .is_some_and(|word| word.trim() == *key)
-            });
-            names.contains(&full.as_str()) && !is_set && !done.contains(&full)
-        });
-        match wanted {
-            Some((_, key, example)) => {
-                done.push(if table.is_empty() {
-                    key.to_string()
-                } else {
-                    format!("{table}.{key}")
-                });
-                out.push_str(&format!("{key} = {example}\n"));
+        let is_wanted = |(key, _): &(Key, _)| {
+            let name = key.place().1;
+            let is_set = text.lines().any(|line| name_of(line).trim() == name);
+            names.contains(&key.name) && !is_set && !done.contains(&key.name)
+        };
+        match documented(&table, line).filter(is_wanted) {
+            Some((key, example)) => {
+                done.push(key.name);
+                out.push_str(&format!("{} = {example}\n", key.place().1));
             }
             None => out.push_str(line),
         }
@@ -241,15 +170,19 @@ fn uncommented(text: &str, settings: &[String]) -> String {
     out
 }
 
+/// Returns the settings that are shown as comments while they are unset, with their examples.
+fn examples() -> impl Iterator<Item = (Key, &'static str)> {
+    KEYS.iter().filter_map(|key| match key.shown {
+        Shown::Example(example) => Some((*key, example)),
+        _ => None,
+    })
+}
+
 /// Returns the setting in a comment of a table.
-fn documented(table: &str, line: &str) -> Option<(&'static str, &'static str, &'static str)> {
-    let found = DOCUMENTED.iter().find(|(of, key, _)| {
-        let rest = line
-            .strip_prefix('#')
-            .and_then(|rest| rest.strip_prefix(key));
-        *of == table && rest.is_some_and(|rest| rest.trim_start().starts_with('='))
-    });
-    found.copied()
+fn documented(table: &str, line: &str) -> Option<(Key, &'static str)> {
+    let name = name_of(line.strip_prefix('#')?).trim_end();
+    let is_named = |(key, _): &(Key, _)| key.place() == (table, name);
+    examples().find(|found| line.contains('=') && is_named(found))
 }
 
 fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<()> {
@@ -257,11 +190,11 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<()>
         Some((name, value)) => (name, Some(value)),
         None => (setting, None),
     };
-    let key = schema::find(name).ok_or_else(|| {
+    let key = keys::find(name).ok_or_else(|| {
         let error = refused(format!(
             "invalid config option: undefined field: \"{name}\""
         ));
-        match nearest::nearest(name) {
+        match keys::nearest(name) {
             Some(near) => error.hint(format!("did you mean {near}?")),
             None => error.hint("nvidia-container-runtime-config.toml(5) lists the keys"),
         }
@@ -307,7 +240,7 @@ fn refused(text: impl Into<String>) -> Error {
 }
 
 /// Removes the comments of set settings, and adds missing comments of the others.
-fn with_comments(text: &str, active: &dyn Fn(&str, &str) -> bool) -> String {
+fn with_comments(text: &str, active: &dyn Fn(Key) -> bool) -> String {
     let mut lines: Vec<&str> = Vec::new();
     let mut table = String::new();
     let mut there = Vec::new();
@@ -316,17 +249,18 @@ fn with_comments(text: &str, active: &dyn Fn(&str, &str) -> bool) -> String {
             table = name;
         }
         match documented(&table, line) {
-            Some((of, key, _)) if active(of, key) => continue,
-            Some((of, key, _)) => there.push((of, key)),
+            Some((key, _)) if active(key) => continue,
+            Some((key, _)) => there.push(key.name),
             None => {}
         }
         lines.push(line);
     }
     let mut out = String::new();
     let missing = |table: &str, out: &mut String| {
-        for (of, key, example) in DOCUMENTED {
-            if of == table && !active(of, key) && !there.contains(&(of, key)) {
-                out.push_str(&format!("#{key} = {example}\n"));
+        for (key, example) in examples() {
+            let (of, name) = key.place();
+            if of == table && !active(key) && !there.contains(&key.name) {
+                out.push_str(&format!("#{name} = {example}\n"));
             }
         }
     };
@@ -501,7 +435,6 @@ mod tests {
                 "modes.jit-cdi.driver-capabilities=",
                 "it is one of ignore, honour",
             ),
-            ("modes.legacy.cuda-compat-mode=hok", "did you mean hook?"),
             ("modes.cdi.default-kind=gpu", "a kind is VENDOR/CLASS"),
         ] {
             let error = changed("", &[&format!("{RUNTIME}.{setting}")]).unwrap_err();
@@ -515,6 +448,9 @@ mod tests {
             let error = changed("", &[setting]).unwrap_err();
             assert!(error.message().contains(expected), "{}", error.message());
         }
+        let setting = format!("{}=hok", keys::CUDA_COMPAT_MODE);
+        let error = changed("", &[&setting]).unwrap_err();
+        assert!(error.message().contains("did you mean hook?"));
         let unknown = changed("", &["no-cgroups=true"]).unwrap_err();
         let near = Some("did you mean nvidia-container-cli.no-cgroups?");
         assert_eq!(unknown.advice(), near);

@@ -10,7 +10,7 @@ use libnvc::{Error, ErrorKind, Result};
 use log::Record;
 use nix::errno::Errno;
 use nvc_hostfile::ours;
-use nvc_policy::config::schema::MODES;
+use nvc_policy::config::keys::MODES;
 use nvc_policy::config::{self, Config, lookup};
 use nvc_policy::image::{self, ContainerRequest, Devices, Policy};
 use nvc_policy::mode::{self, Mode, Setting};

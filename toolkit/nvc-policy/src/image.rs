@@ -29,6 +29,7 @@ use std::fmt;
 use libnvc::request::{Capabilities, MAX_NAMES};
 
 use crate::config::Config;
+use crate::config::keys::ACCEPT_CDI_KINDS;
 use devices::Source;
 pub use devices::{DeviceChoice, Devices, Origin};
 pub use environment::Environment;
@@ -311,12 +312,12 @@ impl fmt::Display for Error {
             ),
             Self::Kind { name, kind, by } if kinds::is_for_managers(kind) => write!(
                 out,
-                "devices for the driver's managers need CAP_SYS_ADMIN in the container (accept-cdi-kinds = [\"{kind}\"] in \
+                "devices for the driver's managers need CAP_SYS_ADMIN in the container ({ACCEPT_CDI_KINDS} = [\"{kind}\"] in \
                  config.toml would give them to every image): {by} names {name}"
             ),
             Self::Kind { name, kind, by } => write!(
                 out,
-                "{by} names {name}: devices of this kind need accept-cdi-kinds = [\"{kind}\"] in config.toml"
+                "{by} names {name}: devices of this kind need {ACCEPT_CDI_KINDS} = [\"{kind}\"] in config.toml"
             ),
             Self::MountName(name) => write!(
                 out,

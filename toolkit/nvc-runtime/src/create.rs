@@ -6,7 +6,7 @@ use std::path::Path;
 use nvc_hostfile::cause;
 use nvc_oci::spec::Spec;
 use nvc_oci::{bundle, lenient};
-use nvc_policy::config::schema::MODES;
+use nvc_policy::config::keys::MODES;
 use nvc_policy::config::{self, Config};
 use nvc_policy::container;
 use nvc_policy::image::{self, Container, DeviceChoice, Policy, annotations};

@@ -39,7 +39,7 @@ impl HookPrograms {
         let own = std::env::current_exe().unwrap_or_default();
         let record = known(&own);
         let beside = || ours_in(own.parent()?, &record);
-        if config.ctk_path == CONFIGURED {
+        if config.ctk.path == CONFIGURED {
             if let Some(ours) = beside() {
                 return Self::ours_alone(ours);
             }
@@ -51,8 +51,8 @@ impl HookPrograms {
                 };
             }
         }
-        let configured = injection::resolve(&config.ctk_path, "/usr/bin/nvidia-ctk");
-        if config.ctk_path.starts_with('/')
+        let configured = injection::resolve(&config.ctk.path, "/usr/bin/nvidia-ctk");
+        if config.ctk.path.starts_with('/')
             && let Some(ours) = ours_beside(&configured, &record)
         {
             return Self::ours_alone(ours);

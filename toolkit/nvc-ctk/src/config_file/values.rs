@@ -1,21 +1,18 @@
 //! Refuses values that a key of config.toml cannot have.
 
 use libnvc::{Error, ErrorKind, Result};
-use nvc_policy::config::{self, schema};
+use nvc_policy::config;
+use nvc_policy::config::keys::{
+    ACCEPT_CDI_KINDS, DEFAULT_KIND, Key, LOG_LEVEL, SUPPORTED_CAPABILITIES,
+};
 use nvc_policy::image::{Policy, qualified};
 use nvc_program::hints;
 
-const DEFAULT_KIND: &str = "nvidia-container-runtime.modes.cdi.default-kind";
-
 /// Refuses a value that a key cannot have.
-pub(super) fn check_word(key: schema::Key, text: &str) -> Result<()> {
+pub(super) fn check_word(key: Key, text: &str) -> Result<()> {
     // As the programs read it.
     let lower = text.to_ascii_lowercase();
-    let word = if key.name.ends_with(".log-level") {
-        &lower
-    } else {
-        text
-    };
+    let word = if key.name == LOG_LEVEL { &lower } else { text };
     if key.words.is_empty() || key.words.contains(&word) {
         return Ok(());
     }
@@ -33,10 +30,14 @@ pub(super) fn check_word(key: schema::Key, text: &str) -> Result<()> {
 
 /// Refuses values that the programs would refuse, of the keys that are set.
 pub(super) fn check(new: &str, settings: &[String]) -> Result<()> {
-    let is_set = |name: &str| settings.iter().any(|setting| setting.starts_with(name));
+    let is_set = |name: &str| {
+        settings
+            .iter()
+            .any(|setting| super::name_of(setting) == name)
+    };
     let loaded = config::parse(new).map_err(|error| refused(error.to_string()))?;
     let config = loaded.config;
-    if is_set("supported-driver-capabilities=") {
+    if is_set(SUPPORTED_CAPABILITIES) {
         Policy::new(&config).map_err(|error| refused(error.to_string()))?;
     }
     let kinds = [
@@ -44,11 +45,11 @@ pub(super) fn check(new: &str, settings: &[String]) -> Result<()> {
             DEFAULT_KIND,
             std::slice::from_ref(&config.runtime.cdi_default_kind),
         ),
-        ("accept-cdi-kinds", &config.accept_cdi_kinds[..]),
+        (ACCEPT_CDI_KINDS, &config.accept_cdi_kinds[..]),
     ];
     for (name, kinds) in kinds {
         let is_kind = |kind: &&String| !qualified::is_qualified(&format!("{kind}=0"));
-        if let (true, Some(kind)) = (is_set(&format!("{name}=")), kinds.iter().find(is_kind)) {
+        if let (true, Some(kind)) = (is_set(name), kinds.iter().find(is_kind)) {
             let text =
                 format!("{name} cannot be \"{kind}\": a kind is VENDOR/CLASS, as nvidia.com/gpu");
             return Err(refused(text));

@@ -3,6 +3,7 @@
 //! A leading `@` marks a host path. Upstream's packages write `@/sbin/ldconfig` into every configuration, so that value
 //! does not express a choice of the administrator; `program:@/sbin/ldconfig` does.
 
+use super::keys::LDCONFIG;
 use super::{Config, Error};
 
 /// Prefix by which an administrator insists on the program.
@@ -27,7 +28,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Value(format!(
-        "nvidia-container-cli.ldconfig value \"{value}\" is not host-relative (does not start with a '@')"
+        "{LDCONFIG} value \"{value}\" is not host-relative (does not start with a '@')"
     )))
 }
 

@@ -2,8 +2,8 @@
 
 use toml_edit::{Document, Item, TableLike, Value};
 
-use super::schema::{self, Kind};
-use super::{Config, Error, LoadedConfig, nearest};
+use super::keys::{self, Key};
+use super::{Config, Error, LoadedConfig};
 
 /// Parses a configuration.
 ///
@@ -50,18 +50,18 @@ impl ConfigParser<'_> {
                 .or_else(|| item.span());
             // A quoted name with a dot is not a path.
             let plain = !name.contains('.');
-            if let (Some(key), true) = (schema::find(&full), plain) {
+            if let (Some(key), true) = (keys::find(&full), plain) {
                 let line = self.line_of(span);
                 self.loaded.config.lines.push((full.clone(), line));
                 self.value(key, item)?;
-            } else if schema::is_table(&full) && plain {
+            } else if keys::is_table(&full) && plain {
                 let Some(inner) = item.as_table_like() else {
                     return Err(self.wrong_type(&full, "a table", item));
                 };
                 self.table(&full, inner)?;
             } else {
                 let place = place(self.text, span);
-                let near = nearest::nearest(&full)
+                let near = keys::nearest(&full)
                     .map(|near| format!("; did you mean {near}?"))
                     .unwrap_or_default();
                 let warning = format!("{place}unknown key {full}{near}");
@@ -72,18 +72,9 @@ impl ConfigParser<'_> {
     }
 
     /// Parses one value and stores it.
-    fn value(&mut self, key: schema::Key, item: &Item) -> Result<(), Error> {
-        let found = match key.kind {
-            Kind::Bool => item.as_bool().map(TypedValue::Bool),
-            Kind::Text => item.as_str().map(|text| TypedValue::Text(text.to_owned())),
-            Kind::List => item.as_array().and_then(|array| {
-                let texts = array.iter().map(|value| value.as_str().map(str::to_owned));
-                texts.collect::<Option<Vec<_>>>().map(TypedValue::List)
-            }),
-        };
-        let found = found.ok_or_else(|| self.wrong_type(key.name, key.kind.name(), item))?;
-        store(&mut self.loaded.config, key.name, found);
-        Ok(())
+    fn value(&mut self, key: Key, item: &Item) -> Result<(), Error> {
+        (key.store)(&mut self.loaded.config, item)
+            .ok_or_else(|| self.wrong_type(key.name, key.kind.name(), item))
     }
 
     fn wrong_type(&self, name: &str, expected: &str, item: &Item) -> Error {
@@ -104,117 +95,6 @@ impl ConfigParser<'_> {
     }
 }
 
-/// A value of its key's type.
-enum TypedValue {
-    Bool(bool),
-    Text(String),
-    List(Vec<String>),
-}
-
-/// Stores a value in the configuration; the schema has checked its type.
-fn store(config: &mut Config, name: &str, found: TypedValue) {
-    match found {
-        TypedValue::Bool(value) => {
-            if let Some(place) = bool_place(config, name) {
-                *place = value;
-            }
-        }
-        TypedValue::Text(value) => match name {
-            "nvidia-container-cli.user" => config.cli.user = Some(value),
-            "nvidia-container-cli.ldconfig" => config.cli.ldconfig = Some(value),
-            _ => {
-                if let Some(place) = text_place(config, name) {
-                    *place = value;
-                }
-            }
-        },
-        TypedValue::List(value) => {
-            if let Some(place) = list_place(config, name) {
-                *place = value;
-            }
-        }
-    }
-}
-
-fn bool_place<'a>(config: &'a mut Config, name: &str) -> Option<&'a mut bool> {
-    let (cli, features) = (&mut config.cli, &mut config.features);
-    Some(match name {
-        "disable-require" => &mut config.disable_require,
-        "accept-nvidia-visible-devices-envvar-when-unprivileged" => {
-            &mut config.accept_envvar_unprivileged
-        }
-        "accept-nvidia-visible-devices-as-volume-mounts" => &mut config.accept_volume_mounts,
-        "accept-nvidia-features-when-unprivileged" => &mut config.accept_features_unprivileged,
-        "accept-annotations" => &mut config.accept_annotations,
-        "nvidia-container-cli.load-kmods" => &mut cli.load_kmods,
-        "nvidia-container-cli.no-pivot" => &mut cli.no_pivot,
-        "nvidia-container-cli.no-cgroups" => &mut cli.no_cgroups,
-        "nvidia-container-runtime-hook.skip-mode-detection" => &mut config.hook.skip_mode_detection,
-        "features.allow-cuda-compat-libs-from-container" => {
-            &mut features.allow_cuda_compat_libs_from_container
-        }
-        "features.allow-ldconfig-from-container" => &mut features.allow_ldconfig_from_container,
-        "features.allow-unknown-oci-spec-fields" => &mut features.allow_unknown_oci_spec_fields,
-        "features.disable-cuda-compat-lib-hook" => &mut features.disable_cuda_compat_lib_hook,
-        "features.disable-imex-channel-creation" => &mut features.disable_imex_channel_creation,
-        "features.ignore-imex-channel-requests" => &mut features.ignore_imex_channel_requests,
-        "features.no-additional-gids-for-device-nodes" => {
-            &mut features.no_additional_gids_for_device_nodes
-        }
-        _ => return None,
-    })
-}
-
-fn text_place<'a>(config: &'a mut Config, name: &str) -> Option<&'a mut String> {
-    let (cli, runtime) = (&mut config.cli, &mut config.runtime);
-    Some(match name {
-        "swarm-resource" => &mut config.swarm_resource,
-        "supported-driver-capabilities" => &mut config.supported_driver_capabilities,
-        "nvidia-container-cli.root" => &mut cli.root,
-        "nvidia-container-cli.path" => &mut cli.path,
-        "nvidia-container-cli.debug" => &mut cli.debug,
-        "nvidia-container-cli.ldcache" => &mut cli.ldcache,
-        "nvidia-ctk.path" => &mut config.ctk_path,
-        "nvidia-container-runtime.debug" => &mut runtime.debug,
-        "nvidia-container-runtime.log-level" => &mut runtime.log_level,
-        "nvidia-container-runtime.mode" => &mut runtime.mode,
-        "nvidia-container-runtime.modes.csv.mount-spec-path" => &mut runtime.csv_mount_spec_path,
-        "nvidia-container-runtime.modes.csv.compat-container-root" => {
-            &mut runtime.csv_compat_container_root
-        }
-        "nvidia-container-runtime.modes.cdi.default-kind" => &mut runtime.cdi_default_kind,
-        "nvidia-container-runtime.modes.jit-cdi.driver-capabilities" => {
-            &mut runtime.jit_driver_capabilities
-        }
-        "nvidia-container-runtime.modes.jit-cdi.requirements" => &mut runtime.jit_requirements,
-        "nvidia-container-runtime.modes.legacy.cuda-compat-mode" => {
-            &mut runtime.legacy_cuda_compat_mode
-        }
-        "nvidia-container-runtime-hook.path" => &mut config.hook.path,
-        _ => return None,
-    })
-}
-
-fn list_place<'a>(config: &'a mut Config, name: &str) -> Option<&'a mut Vec<String>> {
-    let runtime = &mut config.runtime;
-    Some(match name {
-        "accept-cdi-kinds" => &mut config.accept_cdi_kinds,
-        "nvidia-container-cli.environment" => &mut config.cli.environment,
-        "nvidia-container-runtime.runtimes" => &mut runtime.runtimes,
-        "nvidia-container-runtime.modes.cdi.annotation-prefixes" => {
-            &mut runtime.cdi_annotation_prefixes
-        }
-        "nvidia-container-runtime.modes.cdi.spec-dirs" => &mut runtime.cdi_spec_dirs,
-        "nvidia-container-runtime.modes.jit-cdi.nvcdi-feature-flags" => {
-            &mut runtime.jit_feature_flags
-        }
-        "nvidia-container-runtime.modes.jit-cdi.nvcdi-disable-hooks" => {
-            &mut runtime.jit_disable_hooks
-        }
-        _ => return None,
-    })
-}
-
 /// Formats `(LINE, COLUMN): `, or nothing.
 fn place(text: &str, span: Option<std::ops::Range<usize>>) -> String {
     span.map(|span| {
@@ -230,19 +110,4 @@ fn position(text: &str, byte: usize) -> (usize, usize) {
     let line = before.matches('\n').count() + 1;
     let start = before.rfind('\n').map_or(0, |newline| newline + 1);
     (line, before[start..].chars().count() + 1)
-}
-
-/// Returns true if a key of the schema has a field, for the tests.
-#[cfg(test)]
-pub(super) fn has_place(config: &mut Config, key: schema::Key) -> bool {
-    match key.kind {
-        Kind::Bool => bool_place(config, key.name).is_some(),
-        Kind::Text => {
-            matches!(
-                key.name,
-                "nvidia-container-cli.user" | "nvidia-container-cli.ldconfig"
-            ) || text_place(config, key.name).is_some()
-        }
-        Kind::List => list_place(config, key.name).is_some(),
-    }
 }

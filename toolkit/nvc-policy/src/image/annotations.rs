@@ -5,9 +5,7 @@
 
 use super::distinct::distinct;
 use super::{Container, Devices, Error, Kinds, Origin, Policy, Source, qualified};
-
-/// The key that lets annotations decide alone.
-pub const KEY: &str = "accept-annotations";
+use crate::config::keys::ACCEPT_ANNOTATIONS;
 
 /// Named devices.
 #[derive(Clone, Debug)]
@@ -96,7 +94,7 @@ pub fn ignored(container: &Container, policy: &Policy) -> Option<String> {
 /// Returns the warning about refused annotations.
 pub(super) fn refused(annotated: &AnnotatedDevices) -> String {
     format!(
-        "Ignoring devices ({KEY} = true in config.toml accepts them) requested by annotation(s) in unprivileged container: [{}]",
+        "Ignoring devices ({ACCEPT_ANNOTATIONS} = true in config.toml accepts them) requested by annotation(s) in unprivileged container: [{}]",
         annotated.keys.join(" ")
     )
 }

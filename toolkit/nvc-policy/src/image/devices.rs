@@ -14,6 +14,7 @@ use super::variables::{Variables, list};
 use super::{Container, Error, Kinds, Policy, mounts};
 
 pub use super::variables::VISIBLE_DEVICES;
+use crate::config::keys::ACCEPT_ANNOTATIONS;
 
 pub(super) const IMEX_CHANNELS: &str = "NVIDIA_IMEX_CHANNELS";
 
@@ -270,7 +271,7 @@ fn without_gpus(
     let names = annotated.names.into_iter();
     let others: Vec<String> = names.filter(|name| !kinds.are_nvidias(name)).collect();
     if others.len() < all {
-        let (origin, key) = (&by.origin, annotations::KEY);
+        let (origin, key) = (&by.origin, ACCEPT_ANNOTATIONS);
         let value = match by.devices {
             Some(_) => "none",
             None => "void or empty",

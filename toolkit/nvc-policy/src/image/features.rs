@@ -1,9 +1,7 @@
 //! Parses requests for other kinds of devices, each of which has its own variable.
 
 use super::{Container, Environment, Origin, Policy};
-
-/// The key of config.toml that lets variables count beside mounts.
-const KEY: &str = "accept-nvidia-features-when-unprivileged";
+use crate::config::keys::ACCEPT_FEATURES;
 
 /// A kind of device other than GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,7 +50,7 @@ pub fn of(
     let mut warning = super::devices::ignoring(&names);
     if by_mounts {
         warning += &format!(
-            " ({KEY} = true in config.toml accepts them in containers whose GPUs came by mounts)"
+            " ({ACCEPT_FEATURES} = true in config.toml accepts them in containers whose GPUs came by mounts)"
         );
     }
     (Vec::new(), Some(warning))

@@ -13,6 +13,7 @@ use nvc_generate::{
     Automatic, Channels, ContainerEdits, Draft, Mode, Options, VOID, for_container,
     for_container_unless_jetson, merge,
 };
+use nvc_policy::config::keys::{JIT_CAPABILITIES, JIT_REQUIREMENTS};
 use nvc_policy::image::{
     DeviceChoice, Policy, capabilities, devices, mig_management, requirements,
 };
@@ -24,9 +25,6 @@ use crate::error::{Result, refused};
 use crate::explain::{self, Source};
 use crate::job::{Job, one_of, options};
 use crate::spec_edits;
-
-const CAPABILITIES: &str = "nvidia-container-runtime.modes.jit-cdi.driver-capabilities";
-const REQUIREMENTS: &str = "nvidia-container-runtime.modes.jit-cdi.requirements";
 
 /// A part of what the container gets, with the reason for it.
 type Part = (Draft, &'static str);
@@ -62,9 +60,10 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
 /// Returns the request for these GPUs.
 fn request(job: &mut Job<'_>, ids: Vec<String>, demanded: &Requirements) -> Result<Request> {
     let capabilities = limit(job)?;
-    let origin = job.config.origin(CAPABILITIES);
+    let origin = job.config.origin(JIT_CAPABILITIES);
     let value = &job.config.runtime.jit_driver_capabilities;
-    let text = format!("driver capabilities {capabilities} ({CAPABILITIES} = {value}: {origin})");
+    let text =
+        format!("driver capabilities {capabilities} ({JIT_CAPABILITIES} = {value}: {origin})");
     job.log.write(Level::Debug, &text);
     Ok(Request {
         capabilities,
@@ -206,7 +205,7 @@ fn not_found(error: &Error, mode: Mode) -> Error {
 /// Returns the parts of the driver that the container gets.
 fn limit(job: &Job<'_>) -> Result<Capabilities> {
     let value = &job.config.runtime.jit_driver_capabilities;
-    match one_of(job.config, CAPABILITIES, value, &["ignore", "honour"])? {
+    match one_of(job.config, JIT_CAPABILITIES, value, &["ignore", "honour"])? {
         "ignore" => Ok(Capabilities::all()),
         _ => {
             let supported = Policy::new(job.config).map_err(refused)?.supported;
@@ -227,7 +226,7 @@ impl Requirements {
     fn of(job: &mut Job<'_>) -> Result<Self> {
         let words = ["warn", "honour", "ignore"];
         let value = &job.config.runtime.jit_requirements;
-        let word = one_of(job.config, REQUIREMENTS, value, &words)?;
+        let word = one_of(job.config, JIT_REQUIREMENTS, value, &words)?;
         if word == "ignore" {
             return Ok(Self::default());
         }
@@ -265,5 +264,5 @@ impl Requirements {
 }
 
 fn starts_anyway(what: &str) -> String {
-    format!("{what}; the container starts anyway ({REQUIREMENTS})")
+    format!("{what}; the container starts anyway ({JIT_REQUIREMENTS})")
 }

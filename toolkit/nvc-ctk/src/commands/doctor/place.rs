@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use nvc_generate::driver_files;
 use nvc_policy::config::Config;
+use nvc_policy::config::keys::ROOT;
 use nvc_policy::platform;
 
 use super::{Finding, settings};
@@ -73,10 +74,8 @@ impl Place {
             return Vec::new();
         }
         let (named, found) = (configured.display(), self.root.display());
-        let what = format!(
-            "nvidia-container-cli.root is {named}, which has no driver; the driver is in {found}"
-        );
-        let repair = settings::set(config, "nvidia-container-cli.root", found);
+        let what = format!("{ROOT} is {named}, which has no driver; the driver is in {found}");
+        let repair = settings::set(config, ROOT, found);
         let symptom = "containers: load library failed: libnvidia-ml.so.1, or no driver files";
         vec![Finding::wrong(what, symptom, repair)]
     }

@@ -4,6 +4,9 @@ use std::path::Path;
 
 use nvc_cdi::Registry;
 use nvc_hostfile::programs;
+use nvc_policy::config::keys::{
+    ACCEPT_ANNOTATIONS, ANNOTATION_PREFIXES, CLI_PATH, LDCONFIG, NO_CGROUPS,
+};
 use nvc_policy::config::{self, Config};
 use nvc_policy::mode::{Mode, Setting};
 
@@ -38,11 +41,13 @@ fn annotations(config: &Config) -> Option<Finding> {
     let prefixes = &config.runtime.cdi_annotation_prefixes;
     let usual = &Config::default().runtime.cdi_annotation_prefixes;
     (!prefixes.is_empty() && prefixes != usual && !config.accept_annotations).then(|| {
-        let key = "nvidia-container-runtime.modes.cdi.annotation-prefixes";
-        let origin = config.origin(key);
+        let origin = config.origin(ANNOTATION_PREFIXES);
         ignored_annotations(
             config,
-            &format!("{key} ({origin}) lists {}", prefixes.join(", ")),
+            &format!(
+                "{ANNOTATION_PREFIXES} ({origin}) lists {}",
+                prefixes.join(", ")
+            ),
         )
     })
 }
@@ -50,12 +55,12 @@ fn annotations(config: &Config) -> Option<Finding> {
 /// Advises to let annotations decide, if a device plugin needs that.
 pub(super) fn ignored_annotations(config: &Config, what: &str) -> Finding {
     let what = format!(
-        "{what}, but accept-annotations is off: annotations add no GPU to those of NVIDIA_VISIBLE_DEVICES"
+        "{what}, but {ACCEPT_ANNOTATIONS} is off: annotations add no GPU to those of NVIDIA_VISIBLE_DEVICES"
     );
     let note = "only if no engine here copies annotations of images into containers, as podman up to version 4 does: an \
                 image could then choose its GPUs";
     let symptom = "pods of a device plugin that uses annotations get no GPU: Ignoring devices requested by annotation";
-    Finding::advice(what, symptom, set(config, "accept-annotations", true)).note(note)
+    Finding::advice(what, symptom, set(config, ACCEPT_ANNOTATIONS, true)).note(note)
 }
 
 fn mode(
@@ -120,9 +125,11 @@ fn no_cgroups(config: &Config) -> Option<Finding> {
     let has_daemon = Path::new(DAEMON).exists() || Path::new("/run/docker.sock").exists();
     (config.cli.no_cgroups && has_daemon).then(|| {
         Finding::wrong(
-            "nvidia-container-cli.no-cgroups is true, which is for rootless engines; this machine has docker's daemon",
+            format!(
+                "{NO_CGROUPS} is true, which is for rootless engines; this machine has docker's daemon"
+            ),
             "docker run --gpus: Failed to initialize NVML: Unknown Error",
-            set(config, "nvidia-container-cli.no-cgroups", false),
+            set(config, NO_CGROUPS, false),
         )
     })
 }
@@ -137,10 +144,10 @@ fn ldconfig(config: &Config) -> Option<Finding> {
     let exists = |path: &str| Path::new(path).exists();
     (!exists(plain) && !exists(&format!("{plain}.real"))).then(|| {
         Finding::wrong(
-            format!("nvidia-container-cli.ldconfig is {value}, and {plain} is missing"),
+            format!("{LDCONFIG} is {value}, and {plain} is missing"),
             "containers do not start: ldcache error: open failed",
             if exists("/sbin/ldconfig") {
-                set(config, "nvidia-container-cli.ldconfig", "@/sbin/ldconfig")
+                set(config, LDCONFIG, "@/sbin/ldconfig")
             } else {
                 step("install ldconfig (on Debian the package libc-bin), or set its path in config.toml")
             },
@@ -216,7 +223,7 @@ fn missing(config: &Config) -> Vec<Finding> {
             format!("{cli} is missing, which {HOOK} executes"),
             "docker run --gpus: exec: nvidia-container-cli: executable file not found",
             if cli != CLI && exists(CLI) {
-                set(config, "nvidia-container-cli.path", CLI)
+                set(config, CLI_PATH, CLI)
             } else {
                 step(format!("install libnvidia-container-tools ({CLI})"))
             },
