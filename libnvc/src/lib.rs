@@ -35,7 +35,7 @@
 //! * An **OCI runtime** plans without a container: it finds all files ([`host::everything`]) and all nodes
 //!   ([`host::nodes`], [`host::drm`], [`host::nvcaps`]) for a [`survey::Host`] of its own, which also describes the
 //!   machine for CDI specifications, then calls [`plan::plan`] with [`Placement::AsHost`](request::Placement::AsHost)
-//!   and `environment: true`, and writes the intents into config.json.
+//!   and `before_start: true`, and writes the intents into config.json.
 //! * `--dry-run` is [`Configuration::plan`] and [`render::text`] or [`render::json`].
 //!
 //! Errors carry the [`Phase`] in which they occurred; front ends print it in their own words. Their texts and those of

@@ -27,8 +27,8 @@ pub(crate) mod profile;
 use device::{capabilities, displays, gpu, imex_channel, mig_access, mig_global};
 use driver::{common, cuda_compat, graphics, library_directories, library_path};
 pub use intent::{
-    CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglProfile, Env, FileMode, Intent,
-    LibraryPath, Link, Mount, Need, Place, What,
+    CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglDevices, EglProfile, Env,
+    FileMode, Intent, LibraryPath, Link, Mount, Need, Place, ProcDevices, What,
 };
 
 /// A plan, shaped like the host: a part for all containers, and one for each device.
@@ -168,7 +168,7 @@ impl Item<'_> {
 fn of_driver(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     let mut intents = common(driver, request);
     intents.push(library_path(driver, request));
-    if request.policy.environment {
+    if request.policy.before_start {
         intents.extend(library_directories(driver, request));
         intents.push(Intent::void());
     }
@@ -229,22 +229,19 @@ fn flatten(common: &[Intent], parts: &[Part]) -> Vec<Intent> {
     let devices = parts.iter().flat_map(|part| &part.intents);
     let mut all: Vec<Intent> = Vec::with_capacity(common.len());
     let mut seen = HashSet::new();
-    let mut profile = None;
     for intent in common.iter().chain(devices) {
-        match (&intent.what, profile) {
-            (What::EglProfile(more), Some(at)) => {
-                if let Some(What::EglProfile(first)) =
-                    all.get_mut(at).map(|found: &mut Intent| &mut found.what)
-                {
-                    first.add(&more.minors);
-                }
+        if let What::EglProfile(more) = &intent.what {
+            let mut profiles = all.iter_mut().filter_map(|intent| match &mut intent.what {
+                What::EglProfile(profile) => Some(profile),
+                _ => None,
+            });
+            if profiles.any(|profile| profile.add(more)) {
                 continue;
             }
-            (What::EglProfile(_), None) => profile = Some(all.len()),
-            _ if !seen.insert(intent) => continue,
-            _ => {}
         }
-        all.push(intent.clone());
+        if seen.insert(intent) {
+            all.push(intent.clone());
+        }
     }
     all
 }

@@ -104,8 +104,9 @@ pub struct Policy {
     pub cuda_compat: CudaCompatMode,
     /// Placement of files.
     pub placement: Placement,
-    /// Plan environment variables, for callers that write a container's configuration.
-    pub environment: bool,
+    /// Plan for a container that does not exist yet: environment variables too, and what limits a container to its
+    /// devices looks at those that it then has.
+    pub before_start: bool,
     /// Known facts about the image, and how to update its library path.
     pub image: ImageOptions,
     /// Confine ldconfig with a move and chroot instead of pivot_root, for roots on a ramdisk.
@@ -149,7 +150,7 @@ impl Default for Policy {
             demand_nodes: false,
             cuda_compat: CudaCompatMode::Mount,
             placement: Placement::AsImage,
-            environment: false,
+            before_start: false,
             image: ImageOptions::default(),
             no_pivot: false,
         }

@@ -25,7 +25,7 @@ use crate::ldcache::merge::{self, DirectoryAction, FoundLibrary, SearchedDirecto
 use crate::ldcache::{conf, format};
 use crate::mountinfo;
 use crate::path::{ContainerPath, HostPath};
-use crate::plan::{CapabilityFiles, Device, DriverProc, Intent, Place, What, profile};
+use crate::plan::{Device, DriverProc, Intent, Place, ProcDevices, What, profile};
 
 pub use crate::apply::cgroup::v2::exchange_one_after_the_other;
 pub use crate::apply::cgroup::{DeviceRules, WantedDevice, allow as allow_devices};
@@ -57,11 +57,11 @@ pub fn mount(path: &str, class: FileClass) -> Intent {
     Intent::mount(path, place, class)
 }
 
-/// Returns the intent of the driver's procfs directory with these GPUs.
-pub fn proc_of(gpus: &[&str]) -> Intent {
+/// Returns the intent of the driver's procfs directory with these devices.
+pub fn proc_with(devices: ProcDevices) -> Intent {
     Intent::required(What::DriverProc(DriverProc {
-        gpus: gpus.iter().map(ToString::to_string).collect(),
-        capabilities: CapabilityFiles::None,
+        no_new_nodes: true,
+        devices,
     }))
 }
 

@@ -14,7 +14,8 @@ use crate::error::Result;
 use crate::host::{DeviceRole, DriverRoot, ProcFile, nvcaps, procfs};
 use crate::path::{ContainerPath, HostPath};
 use crate::plan::{
-    CapabilityFiles, CompatUse, CudaCompat, DriverProc, Intent, LibraryPath, What, profile,
+    CapabilityFiles, CompatUse, CudaCompat, DriverProc, EglDevices, EglProfile, Intent,
+    LibraryPath, ProcDevices, What, profile,
 };
 
 /// Returns the steps of a plan without duplicates, in the plan's order; the update of the library path comes last.
@@ -116,20 +117,11 @@ impl Expansion<'_> {
             }],
             What::LibraryPath(libraries) => vec![self.library_path(libraries)],
             What::CudaCompat(compat) => self.compat(compat)?,
-            What::DriverProc(shown) => self.driver_proc(shown),
-            What::DriverParams => self.look.params()?.into_iter().collect(),
-            What::DriverDevices => self.look.devices()?,
-            What::ProfileFile => {
-                let profile = self.look.profile(&mut self.skipped.reasons)?;
-                profile.into_iter().collect()
-            }
+            What::DriverProc(shown) => self.driver_proc(shown)?,
+            What::EglProfile(shown) => self.egl_profile(shown)?.into_iter().collect(),
             What::Mode(file) => vec![Action::SetMode {
                 at: file.at.clone(),
                 mode: file.mode,
-            }],
-            What::EglProfile(shown) => vec![Action::ShowInProfile {
-                at: ContainerPath::new(profile::DIRECTORY),
-                minors: shown.minors.clone(),
             }],
             What::Env(variable) => {
                 log::debug!(
@@ -161,12 +153,24 @@ impl Expansion<'_> {
         }
     }
 
-    fn driver_proc(&mut self, shown: &DriverProc) -> Vec<Action> {
+    fn driver_proc(&mut self, shown: &DriverProc) -> Result<Vec<Action>> {
+        let ProcDevices::Planned { gpus, capabilities } = &shown.devices else {
+            let params = if shown.no_new_nodes {
+                self.look.params()?
+            } else {
+                None
+            };
+            let hidden = match shown.devices {
+                ProcDevices::Own => self.look.devices()?,
+                _ => Vec::new(),
+            };
+            return Ok(params.into_iter().chain(hidden).collect());
+        };
         let mut actions = vec![self.proc_directory()];
-        let gpus = HostPath::new(procfs::DIRECTORY).join("gpus");
-        let gpus = shown.gpus.iter().map(|gpu| gpus.join(gpu));
+        let directory = HostPath::new(procfs::DIRECTORY).join("gpus");
+        let gpus = gpus.iter().map(|gpu| directory.join(gpu));
         actions.extend(gpus.map(|path| of_proc(&path)));
-        match &shown.capabilities {
+        match capabilities {
             CapabilityFiles::None => {}
             CapabilityFiles::Some(files) => actions.extend(files.iter().map(of_proc)),
             CapabilityFiles::All => {
@@ -174,7 +178,17 @@ impl Expansion<'_> {
                 actions.push(of_proc(&all));
             }
         }
-        actions
+        Ok(actions)
+    }
+
+    fn egl_profile(&mut self, shown: &EglProfile) -> Result<Option<Action>> {
+        match &shown.devices {
+            EglDevices::Own => self.look.profile(&mut self.skipped.reasons),
+            EglDevices::Planned(minors) => Ok(Some(Action::ShowInProfile {
+                at: ContainerPath::new(profile::DIRECTORY),
+                minors: minors.clone(),
+            })),
+        }
     }
 
     fn proc_directory(&mut self) -> Action {

@@ -1,6 +1,9 @@
 //! Plans the intents of one GPU, one MIG device or one IMEX channel.
 
-use super::{CapabilityFiles, Device, DriverProc, EglProfile, Intent, Need, Place, What};
+use super::{
+    CapabilityFiles, Device, DriverProc, EglDevices, EglProfile, Intent, Need, Place, ProcDevices,
+    What,
+};
 use crate::capability::Capability;
 use crate::host::{DeviceNode, FileClass, Gpu, HostLink, MigAccess, WslDriver, nvcaps};
 use crate::path::{ContainerPath, HostPath};
@@ -25,13 +28,11 @@ pub(super) fn gpu(gpu: &Gpu, wsl: Option<&WslDriver>, request: &Request) -> Vec<
     intents.extend(displays(&gpu.drm_nodes, &gpu.drm_links, request));
     if let Some(directory) = &gpu.proc_dir {
         let name = directory.file_name().to_string_lossy().into_owned();
-        intents.push(driver_proc(vec![name], CapabilityFiles::None));
+        intents.extend(shown(vec![name], CapabilityFiles::None, request));
     }
-    if gpu.node.is_some() && request.capabilities.include(Capability::Graphics) {
-        let shown = EglProfile {
-            minors: vec![gpu.minor],
-        };
-        intents.push(Intent::best_effort(What::EglProfile(shown)));
+    let is_visible = gpu.node.is_some() && request.capabilities.include(Capability::Graphics);
+    if is_visible && !request.policy.before_start {
+        intents.push(egl_profile(EglDevices::Planned(vec![gpu.minor])));
     }
     intents
 }
@@ -58,7 +59,7 @@ pub(super) fn mig_access(access: &[MigAccess], request: &Request) -> Vec<Intent>
     let mut intents = Vec::new();
     for instance in access {
         let files = CapabilityFiles::Some(vec![instance.file.clone()]);
-        intents.push(driver_proc(Vec::new(), files));
+        intents.extend(shown(Vec::new(), files, request));
         if let Some(node) = &instance.node {
             intents.extend(device(node, Need::Required, request));
         }
@@ -70,7 +71,8 @@ pub(super) fn mig_access(access: &[MigAccess], request: &Request) -> Vec<Intent>
 ///
 /// `nodes` is None if the driver has no nvidia-caps devices.
 pub(super) fn mig_global(nodes: Option<&[DeviceNode]>, request: &Request) -> Vec<Intent> {
-    let mut intents = vec![driver_proc(Vec::new(), CapabilityFiles::All)];
+    let mut intents = Vec::new();
+    intents.extend(shown(Vec::new(), CapabilityFiles::All, request));
     if let Some(nodes) = nodes {
         let directory = HostPath::new(nvcaps::DEVICES);
         let place = Place::same(&directory);
@@ -117,6 +119,19 @@ fn of_node(node: &DeviceNode, request: &Request) -> Device {
     }
 }
 
-pub(super) fn driver_proc(gpus: Vec<String>, capabilities: CapabilityFiles) -> Intent {
-    Intent::required(What::DriverProc(DriverProc { gpus, capabilities }))
+/// Plans a device's entries in /proc/driver/nvidia. A container that does not exist yet will show its own devices.
+fn shown(gpus: Vec<String>, capabilities: CapabilityFiles, request: &Request) -> Option<Intent> {
+    let devices = ProcDevices::Planned { gpus, capabilities };
+    (!request.policy.before_start).then(|| driver_proc(devices))
+}
+
+pub(super) fn driver_proc(devices: ProcDevices) -> Intent {
+    Intent::required(What::DriverProc(DriverProc {
+        no_new_nodes: true,
+        devices,
+    }))
+}
+
+pub(super) fn egl_profile(devices: EglDevices) -> Intent {
+    Intent::best_effort(What::EglProfile(EglProfile { devices }))
 }

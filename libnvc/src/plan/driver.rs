@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::device::{device, driver_proc};
+use super::device::{device, driver_proc, egl_profile};
 use super::{
-    CapabilityFiles, CompatUse, CudaCompat, EglProfile, Env, Intent, LibraryPath, Link, Place, What,
+    CapabilityFiles, CompatUse, CudaCompat, EglDevices, Env, Intent, LibraryPath, Link, Place,
+    ProcDevices, What,
 };
 use crate::capability::{Capabilities, Capability};
 use crate::host::{
@@ -21,10 +22,18 @@ pub(super) fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     let mut intents = Vec::new();
     let is_native = driver.wsl.is_none();
     if is_native {
-        intents.push(driver_proc(Vec::new(), CapabilityFiles::None));
+        // Another program may still add devices to a container that does not exist yet.
+        let (shown, visible) = if request.policy.before_start {
+            (ProcDevices::Own, EglDevices::Own)
+        } else {
+            let gpus = Vec::new();
+            let capabilities = CapabilityFiles::None;
+            let shown = ProcDevices::Planned { gpus, capabilities };
+            (shown, EglDevices::Planned(Vec::new()))
+        };
+        intents.push(driver_proc(shown));
         if request.capabilities.include(Capability::Graphics) {
-            let nothing_yet = EglProfile { minors: Vec::new() };
-            intents.push(Intent::best_effort(What::EglProfile(nothing_yet)));
+            intents.push(egl_profile(visible));
         }
     }
     intents.extend(graphics(driver, request));

@@ -91,8 +91,8 @@ mod tests {
     use crate::host::{DeviceNumber, FileClass, NodeOwner};
     use crate::path::{ContainerPath, HostPath};
     use crate::plan::{
-        CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglProfile, Env, FileMode,
-        LibraryPath, Link, Mount, Need, Place, What,
+        CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglDevices, EglProfile, Env,
+        FileMode, LibraryPath, Link, Mount, Need, Place, ProcDevices, What,
     };
 
     fn place() -> impl Strategy<Value = Place> {
@@ -142,15 +142,20 @@ mod tests {
     fn compat() -> impl Strategy<Value = CudaCompat> {
         let uses = [CompatUse::Search, CompatUse::Mount, CompatUse::Configure];
         let texts = any::<(String, Option<String>, Option<String>)>();
-        (texts, proptest::sample::select(uses.to_vec()), capabilities()).prop_map(
-            |((host_driver, host_cuda, root), how, capabilities)| CudaCompat {
-                host_driver,
-                host_cuda,
-                root: root.map(ContainerPath::new),
-                how,
-                capabilities,
-            },
+        (
+            texts,
+            proptest::sample::select(uses.to_vec()),
+            capabilities(),
         )
+            .prop_map(
+                |((host_driver, host_cuda, root), how, capabilities)| CudaCompat {
+                    host_driver,
+                    host_cuda,
+                    root: root.map(ContainerPath::new),
+                    how,
+                    capabilities,
+                },
+            )
     }
 
     fn what() -> impl Strategy<Value = What> {
@@ -182,17 +187,31 @@ mod tests {
                 }
             ),
             compat().prop_map(What::CudaCompat),
-            any::<(Vec<String>, Option<Vec<String>>)>().prop_map(move |(gpus, files)| {
-                let capabilities = files.map_or(CapabilityFiles::All, |files| {
-                    CapabilityFiles::Some(paths(files))
-                });
-                What::DriverProc(DriverProc { gpus, capabilities })
+            any::<(bool, Vec<String>, Option<Vec<String>>)>().prop_map(
+                move |(no_new_nodes, gpus, files)| {
+                    let capabilities = files.map_or(CapabilityFiles::All, |files| {
+                        CapabilityFiles::Some(paths(files))
+                    });
+                    let devices = ProcDevices::Planned { gpus, capabilities };
+                    What::DriverProc(DriverProc {
+                        no_new_nodes,
+                        devices,
+                    })
+                }
+            ),
+            proptest::sample::select(vec![ProcDevices::All, ProcDevices::Own]).prop_map(
+                |devices| {
+                    What::DriverProc(DriverProc {
+                        no_new_nodes: true,
+                        devices,
+                    })
+                }
+            ),
+            any::<Option<Vec<u32>>>().prop_map(|minors| {
+                let devices = minors.map_or(EglDevices::Own, EglDevices::Planned);
+                What::EglProfile(EglProfile { devices })
             }),
-            any::<Vec<u32>>().prop_map(|minors| What::EglProfile(EglProfile { minors })),
             any::<(String, String)>().prop_map(|(name, value)| What::Env(Env { name, value })),
-            Just(What::DriverParams),
-            Just(What::DriverDevices),
-            Just(What::ProfileFile),
             any::<(String, u32)>().prop_map(|(at, mode)| {
                 let at = ContainerPath::new(at);
                 What::Mode(FileMode { at, mode })

@@ -48,19 +48,12 @@ pub enum What {
     LibraryPath(LibraryPath),
     /// Use of the image's CUDA compatibility libraries, if they are newer than the driver.
     CudaCompat(CudaCompat),
-    /// A /proc/driver/nvidia with the driver and this container's devices, but without other GPUs.
+    /// A /proc/driver/nvidia without other GPUs than the container's.
     DriverProc(DriverProc),
     /// An application profile that limits EGL to some GPUs.
     EglProfile(EglProfile),
     /// An environment variable.
     Env(Env),
-    /// A `params` of the driver that tells programs not to create device nodes. Nothing else in its directory changes.
-    DriverParams,
-    /// The driver's directories of GPUs and of MIG capabilities, with only those of which the container has nodes. For
-    /// a caller to which the container's device rules apply.
-    DriverDevices,
-    /// A file with an application profile that limits EGL to the GPUs of which the container has nodes.
-    ProfileFile,
     /// Permissions of a file, if it exists.
     Mode(FileMode),
 }
@@ -156,13 +149,30 @@ pub enum CompatUse {
     Configure,
 }
 
-/// The contents of /proc/driver/nvidia. Its `params` tells programs not to create device nodes.
+/// The contents of /proc/driver/nvidia.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DriverProc {
-    /// Visible GPUs, by their directory names.
-    pub gpus: Vec<String>,
-    /// Visible capability files.
-    pub capabilities: CapabilityFiles,
+    /// Its `params` tells programs not to create device nodes.
+    pub no_new_nodes: bool,
+    /// The visible devices.
+    pub devices: ProcDevices,
+}
+
+/// The devices that a container sees in /proc/driver/nvidia.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcDevices {
+    /// Those of the machine.
+    All,
+    /// Those of which the container has nodes when the plan is applied, by a caller to which its device rules apply.
+    Own,
+    /// Those of the plan. All intents of a plan add up.
+    Planned {
+        /// GPUs, by their directory names.
+        gpus: Vec<String>,
+        /// Capability files.
+        capabilities: CapabilityFiles,
+    },
 }
 
 /// The files of MIG capabilities that a container sees.
@@ -177,11 +187,21 @@ pub enum CapabilityFiles {
     All,
 }
 
-/// The GPUs visible to EGL.
+/// An application profile that limits EGL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EglProfile {
-    /// Their minor numbers.
-    pub minors: Vec<u32>,
+    /// The visible GPUs.
+    pub devices: EglDevices,
+}
+
+/// The GPUs that are visible to EGL.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EglDevices {
+    /// Those of which the container has nodes when the plan is applied.
+    Own,
+    /// Those with these minor numbers. All intents of a plan add up.
+    Planned(Vec<u32>),
 }
 
 /// An environment variable.
@@ -297,13 +317,19 @@ impl DeviceRole {
 }
 
 impl EglProfile {
-    /// Makes more GPUs visible.
-    pub(super) fn add(&mut self, minors: &[u32]) {
-        for minor in minors {
-            if !self.minors.contains(minor) {
-                self.minors.push(*minor);
+    /// Makes the planned GPUs of another one visible too. Returns false if one of them is not about planned GPUs.
+    pub(super) fn add(&mut self, more: &Self) -> bool {
+        let (EglDevices::Planned(minors), EglDevices::Planned(more)) =
+            (&mut self.devices, &more.devices)
+        else {
+            return false;
+        };
+        for minor in more {
+            if !minors.contains(minor) {
+                minors.push(*minor);
             }
         }
+        true
     }
 }
 

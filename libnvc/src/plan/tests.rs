@@ -143,7 +143,6 @@ fn everything_with_rules() {
             | Capabilities::DISPLAY,
     );
     request.capabilities |= Capabilities::COMPAT32;
-    request.policy.environment = true;
     assert_eq!(
         planned(&request, &host(&[gpu(0), gpu(1)])),
         "\
@@ -166,13 +165,34 @@ device        /dev/nvidiactl (195:255)
 device        /dev/nvidia-uvm (510:0)
 device        /dev/nvidia-uvm-tools (510:1) ?
 device        /dev/nvidia-modeset (195:254) ?
-environment   NVIDIA_VISIBLE_DEVICES=void
 device        /dev/nvidia3 (195:3)
 driver proc   /proc/driver/nvidia with gpus/0000:30:00.0
 device        /dev/nvidia4 (195:4)
 driver proc   /proc/driver/nvidia with gpus/0000:31:00.0
 library path  <libraries>, <libraries32>
 "
+    );
+}
+
+#[test]
+fn a_container_that_does_not_exist_yet_will_show_its_own_devices() {
+    let mut request = request(Capabilities::GRAPHICS);
+    request.policy.before_start = true;
+    let text = planned(&request, &host(&[gpu(0), gpu(1)]));
+    let shown: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains("shows") || line.contains("proc"))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "driver proc   shows the container's own devices",
+            "egl profile   shows the container's own devices ?",
+        ]
+    );
+    assert!(
+        text.contains("environment   NVIDIA_VISIBLE_DEVICES=void"),
+        "{text}"
     );
 }
 

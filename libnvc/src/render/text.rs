@@ -8,8 +8,8 @@ use std::path::Path;
 use crate::container::{ImageFacts, Ldconfig};
 use crate::host::FileClass;
 use crate::plan::{
-    CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, Intent, LibraryPath, Need, Place,
-    Plan, What,
+    CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglDevices, Intent, LibraryPath,
+    Need, Place, Plan, ProcDevices, What,
 };
 use crate::printable;
 
@@ -50,24 +50,11 @@ impl View<'_> {
             What::LibraryPath(libraries) => ("library path", vec![self.libraries(libraries)]),
             What::CudaCompat(compat) => ("cuda compat", self.compat(compat)),
             What::DriverProc(shown) => ("driver proc", vec![of_proc(shown)]),
-            What::EglProfile(shown) => {
-                let node = |minor: &u32| format!("/dev/nvidia{minor}");
-                let nodes: Vec<_> = shown.minors.iter().map(node).collect();
-                ("egl profile", vec![format!("shows {}", nodes.join(", "))])
-            }
+            What::EglProfile(shown) => ("egl profile", vec![of_egl(&shown.devices)]),
             What::Env(variable) => {
                 let line = format!("{}={}", variable.name, variable.value);
                 ("environment", vec![line])
             }
-            What::DriverParams => ("driver proc", vec!["params without device creation".into()]),
-            What::DriverDevices => (
-                "driver proc",
-                vec!["shows the container's own devices".into()],
-            ),
-            What::ProfileFile => (
-                "egl profile",
-                vec!["shows the container's own devices".into()],
-            ),
             What::Mode(file) => ("mode", vec![format!("{:o} {}", file.mode, file.at)]),
         };
         let mark = match intent.need {
@@ -144,9 +131,25 @@ fn of_device(device: &Device) -> String {
     format!("{path} ({}){grants}", device.number)
 }
 
+fn of_egl(devices: &EglDevices) -> String {
+    match devices {
+        EglDevices::Own => "shows the container's own devices".into(),
+        EglDevices::Planned(minors) => {
+            let node = |minor: &u32| format!("/dev/nvidia{minor}");
+            let nodes: Vec<_> = minors.iter().map(node).collect();
+            format!("shows {}", nodes.join(", "))
+        }
+    }
+}
+
 fn of_proc(shown: &DriverProc) -> String {
-    let mut parts: Vec<_> = shown.gpus.iter().map(|gpu| format!("gpus/{gpu}")).collect();
-    match &shown.capabilities {
+    let (gpus, capabilities) = match &shown.devices {
+        ProcDevices::All => return "params without device creation".into(),
+        ProcDevices::Own => return "shows the container's own devices".into(),
+        ProcDevices::Planned { gpus, capabilities } => (gpus, capabilities),
+    };
+    let mut parts: Vec<_> = gpus.iter().map(|gpu| format!("gpus/{gpu}")).collect();
+    match capabilities {
         CapabilityFiles::None => {}
         CapabilityFiles::Some(files) => parts.extend(files.iter().map(ToString::to_string)),
         CapabilityFiles::All => parts.push("all capabilities".into()),

@@ -77,7 +77,7 @@ pub fn policy() -> Policy {
     Policy {
         cuda_compat: CudaCompatMode::Ldconfig,
         placement: Placement::AsHost,
-        environment: true,
+        before_start: true,
         ..Policy::default()
     }
 }

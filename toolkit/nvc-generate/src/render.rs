@@ -9,7 +9,8 @@ use std::path::Path;
 use libnvc::ContainerPath;
 use libnvc::host::FileClass;
 use libnvc::plan::{
-    CudaCompat, Device, Intent, LibraryPath, Link, Mount, Part, PartKind, Place, Plan, What,
+    CudaCompat, Device, DriverProc, EglDevices, Intent, LibraryPath, Link, Mount, Part, PartKind,
+    Place, Plan, ProcDevices, What,
 };
 use nvc_cdi::{CHARACTER, DeviceNode, Edits};
 use nvc_program::hook_names::{
@@ -54,11 +55,11 @@ pub(crate) fn plan(plan: &Plan, options: &Options) -> RenderedPlan {
     let part = |part: &Part| RenderedPart {
         kind: part.kind,
         names: part.names.clone(),
-        draft: Writer::new(options, &root).draft(&part.intents, Scope::Device),
+        draft: Writer::new(options, &root).draft(&part.intents),
     };
     RenderedPlan {
         devices: plan.devices.iter().map(part).collect(),
-        common: Writer::new(options, &root).draft(&plan.common, Scope::All),
+        common: Writer::new(options, &root).draft(&plan.common),
     }
 }
 
@@ -69,7 +70,7 @@ pub fn edits(intents: &[Intent], options: &Options) -> Edits {
 
 /// Renders some intents for all containers, except their hooks.
 pub(crate) fn draft(intents: &[Intent], options: &Options) -> Draft {
-    Writer::new(options, &driver::root(options)).draft(intents, Scope::All)
+    Writer::new(options, &driver::root(options)).draft(intents)
 }
 
 /// Returns the mount options of a file class as in fstab, in upstream's order.
@@ -83,13 +84,6 @@ pub(crate) fn mount_options(class: FileClass) -> &'static [&'static str] {
         FileClass::Socket => &["nosuid", "nodev", "rbind", "rprivate", "noexec"],
         FileClass::DeviceDir => &["nosuid", "noexec", "rbind", "rprivate"],
     }
-}
-
-/// The owner of the edits: hooks for procfs and EGL are common to all devices.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Scope {
-    All,
-    Device,
 }
 
 struct Writer<'o> {
@@ -113,14 +107,14 @@ impl<'o> Writer<'o> {
         }
     }
 
-    fn draft(mut self, intents: &[Intent], scope: Scope) -> Draft {
+    fn draft(mut self, intents: &[Intent]) -> Draft {
         for intent in intents {
             if let What::Link(link) = &intent.what {
                 self.link(link);
                 continue;
             }
             self.end_links();
-            self.intent(&intent.what, scope);
+            self.intent(&intent.what);
         }
         self.end_links();
         let rank = |name: &str| ORDER.iter().position(|known| *known == name);
@@ -131,7 +125,7 @@ impl<'o> Writer<'o> {
         Draft { edits, hooks }
     }
 
-    fn intent(&mut self, what: &What, scope: Scope) {
+    fn intent(&mut self, what: &What) {
         match what {
             What::Device(device) => self.device(device),
             What::Mount(mount) => self.mount(mount),
@@ -141,14 +135,12 @@ impl<'o> Writer<'o> {
             }
             What::LibraryPath(libraries) => self.library_path(libraries),
             What::CudaCompat(compat) => self.compat(compat),
-            What::DriverProc(_) if scope == Scope::All => {
-                self.hook_once(DISABLE_NODE_MODIFICATION);
-                self.hook_once(FILTER_DRIVER_PROC);
+            What::DriverProc(shown) => self.driver_proc(shown),
+            What::EglProfile(shown) if shown.devices == EglDevices::Own => {
+                self.hook(UPDATE_PROFILE, Vec::new());
             }
-            What::EglProfile(_) if scope == Scope::All => self.hook_once(UPDATE_PROFILE),
-            What::DriverProc(_) | What::EglProfile(_) | What::Link(_) => {}
-            // A hook's own intents.
-            What::DriverParams | What::DriverDevices | What::ProfileFile | What::Mode(_) => {}
+            // Planned devices are for containers that exist, and permissions are a hook's own intent.
+            What::EglProfile(_) | What::Link(_) | What::Mode(_) => {}
         }
     }
 
@@ -233,9 +225,12 @@ impl<'o> Writer<'o> {
         self.hook(ENABLE_CUDA_COMPAT, arguments);
     }
 
-    fn hook_once(&mut self, name: &'static str) {
-        if !self.hooks.iter().any(|hook| hook.name == name) {
-            self.hook(name, Vec::new());
+    fn driver_proc(&mut self, shown: &DriverProc) {
+        if shown.no_new_nodes {
+            self.hook(DISABLE_NODE_MODIFICATION, Vec::new());
+        }
+        if shown.devices == ProcDevices::Own {
+            self.hook(FILTER_DRIVER_PROC, Vec::new());
         }
     }
 

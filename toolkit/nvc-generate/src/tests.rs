@@ -9,9 +9,10 @@ use std::path::Path;
 use libnvc::ContainerPath;
 use libnvc::host::{DeviceRole, FileClass};
 use libnvc::plan::{
-    CompatUse, CudaCompat, EglProfile, Intent, LibraryPath, Link, Part, PartKind, Place, Plan, What,
+    CompatUse, CudaCompat, EglDevices, EglProfile, Intent, LibraryPath, Link, Part, PartKind,
+    Place, Plan, ProcDevices, What,
 };
-use libnvc::testing::{device, mount, proc_of};
+use libnvc::testing::{device, mount, proc_with};
 use nvc_cdi::emit::{self, Format};
 
 use super::*;
@@ -27,10 +28,7 @@ fn gpu(index: u32) -> Part {
     Part {
         kind: PartKind::Gpu,
         names: vec![index.to_string(), format!("GPU-{index}")],
-        intents: vec![
-            device(&format!("/dev/nvidia{index}"), 195, index),
-            proc_of(&[&format!("0000:0{index}:00.0")]),
-        ],
+        intents: vec![device(&format!("/dev/nvidia{index}"), 195, index)],
     }
 }
 
@@ -38,8 +36,10 @@ fn gpu(index: u32) -> Part {
 fn plan() -> Plan {
     Plan {
         common: vec![
-            proc_of(&[]),
-            Intent::best_effort(What::EglProfile(EglProfile { minors: vec![] })),
+            proc_with(ProcDevices::Own),
+            Intent::best_effort(What::EglProfile(EglProfile {
+                devices: EglDevices::Own,
+            })),
             mount("/usr/bin/nvidia-smi", FileClass::Program),
             mount("/usr/lib64/libcuda.so.535.1", FileClass::Library),
             Intent::best_effort(What::Link(Link {

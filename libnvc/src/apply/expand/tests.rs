@@ -10,7 +10,7 @@ use crate::capability::Capabilities;
 use crate::container::{Container, ContainerConfig, Layout, Ldconfig, Target};
 use crate::host::FileClass;
 use crate::options::CudaCompatMode;
-use crate::plan::{CompatUse, DriverProc, EglProfile, LibraryPath, Place};
+use crate::plan::{CompatUse, LibraryPath, Place};
 use crate::request::ImageOptions;
 
 fn image() -> ImageFacts {
@@ -121,8 +121,11 @@ fn directories_of_newer_libraries_come_first() {
 fn procfs_is_covered_once_before_anything_in_it() {
     let shown = |gpus: &[&str], capabilities| {
         What::DriverProc(DriverProc {
-            gpus: gpus.iter().map(ToString::to_string).collect(),
-            capabilities,
+            no_new_nodes: true,
+            devices: ProcDevices::Planned {
+                gpus: gpus.iter().map(ToString::to_string).collect(),
+                capabilities,
+            },
         })
     };
     let file = HostPath::new("/proc/driver/nvidia/capabilities/gpu0/mig/gi1/access");
@@ -168,7 +171,9 @@ fn places_are_those_of_the_image() {
             mount(Place::Library("vdpau/x".into()), FileClass::Library),
             mount(Place::Library32("x".into()), FileClass::Library),
             mount(Place::same(&HostPath::new("/run/x")), FileClass::Socket),
-            What::EglProfile(EglProfile { minors: vec![3] }),
+            What::EglProfile(EglProfile {
+                devices: EglDevices::Planned(vec![3]),
+            }),
         ],
         &image(),
     );

@@ -100,9 +100,6 @@ impl DriverFiles {
             | What::DriverProc(_)
             | What::EglProfile(_)
             | What::Env(_)
-            | What::DriverParams
-            | What::DriverDevices
-            | What::ProfileFile
             | What::Mode(_) => {}
         }
     }

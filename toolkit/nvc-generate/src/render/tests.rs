@@ -4,7 +4,7 @@
 
 use libnvc::host::DeviceRole;
 use libnvc::plan::{EglProfile, Need};
-use libnvc::testing::{device, mount, proc_of};
+use libnvc::testing::{device, mount, proc_with};
 
 use super::*;
 use crate::Mode;
@@ -26,8 +26,10 @@ fn link(at: &str, target: &str) -> Intent {
 fn fixed() -> Plan {
     Plan {
         common: vec![
-            proc_of(&[]),
-            Intent::best_effort(What::EglProfile(EglProfile { minors: vec![] })),
+            proc_with(ProcDevices::Own),
+            Intent::best_effort(What::EglProfile(EglProfile {
+                devices: EglDevices::Own,
+            })),
             mount("/usr/bin/nvidia-smi", FileClass::Program),
             mount("/usr/lib64/libcuda.so.535.1", FileClass::Library),
             link("/usr/lib64/libcuda.so.1", "libcuda.so.535.1"),
@@ -57,7 +59,6 @@ fn fixed() -> Plan {
                     ..device("/dev/dri/card1", 226, 1)
                 },
                 link("/dev/dri/by-path/pci-0000:3b:00.0-card", "../card1"),
-                proc_of(&["0000:3b:00.0"]),
             ],
         }],
     }
