@@ -1,7 +1,7 @@
 //! Finds containers, and updates their linker cache.
 
 use std::cell::UnsafeCell;
-use std::ffi::{OsStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use libc::pid_t;
 use libnvc::apply::{ApplyOptions, apply};
 use libnvc::container::{CgroupVersion, ContainerConfig};
 use libnvc::host::{DriverInfo, DriverSession, DriverVersions};
-use libnvc::options::CudaCompatMode;
+use libnvc::options::{CudaCompatMode, Ldconfig};
 use libnvc::plan::{Intent, Item};
 use libnvc::request::{Capability, ImageOptions, Request};
 use libnvc::{ContainerPath, Error, Result, Target};
@@ -187,7 +187,10 @@ impl Front {
                 libs_dir: path(layout.libs_dir.as_path()),
                 libs32_dir: path(layout.libs32_dir.as_path()),
                 cudart_dir: path(layout.cudart_dir.as_path()),
-                ldconfig: optional_path(config.image.ldconfig.as_ref()),
+                ldconfig: match &config.image.ldconfig {
+                    Ldconfig::Auto => ptr::null_mut(),
+                    program => path(program.to_string()),
+                },
             },
             uid,
             gid,
@@ -245,7 +248,8 @@ fn container_config(config: Arg<'_, nvc_container_config>) -> Result<Config> {
             cudart_dir: directory(|config| &config.cudart_dir)?,
             ldconfig: config
                 .string(|config| &config.ldconfig)?
-                .map(OsStr::to_owned),
+                .map(Ldconfig::parse)
+                .unwrap_or_default(),
         },
     })
 }

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use libnvc::host::query;
+use libnvc::options::Ldconfig;
 use libnvc::request::{Capabilities, DeviceRequest, Request};
 use libnvc::{Target, configure, printable};
 use serde_json::Value;
@@ -32,7 +33,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..Request::default()
     };
     request.policy.driver.root = driver_root.into();
-    request.policy.image.ldconfig = options.first().map(Into::into);
+    if let Some(word) = options.first() {
+        request.policy.image.ldconfig = Ldconfig::parse(word.as_ref());
+    }
 
     let state: Value = serde_json::from_reader(std::io::stdin())?;
     let root = File::open(root(&state)?)?;

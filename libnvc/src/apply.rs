@@ -11,9 +11,10 @@
 use std::os::fd::AsFd;
 use std::sync::mpsc::{self, Sender};
 
-use crate::container::{Container, Ldconfig};
+use crate::container::Container;
 use crate::error::{Error, Result, errno_of};
 use crate::host::{DriverRoot, ProcFile, procfs};
+use crate::options::Ldconfig;
 use crate::path::ContainerPath;
 use crate::plan::Intent;
 use crate::sys;

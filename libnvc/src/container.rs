@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -14,7 +13,7 @@ use serde::Serialize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::RootDir;
 use crate::ldcache::judge::{self, Loader};
-use crate::options::CudaCompatMode;
+use crate::options::{CudaCompatMode, Ldconfig};
 use crate::path::ContainerPath;
 use crate::read_file;
 use crate::request::ImageOptions;
@@ -101,18 +100,6 @@ pub enum CgroupVersion {
     V2,
 }
 
-/// Updater of the loader's cache.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ldconfig {
-    /// The host's, from this path in the caller's root.
-    Host(PathBuf),
-    /// The image's own.
-    Image(ContainerPath),
-    /// No program: libnvc updates the cache as ldconfig would.
-    Builtin,
-}
-
 /// Facts about an image: plain data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFacts {
@@ -120,7 +107,7 @@ pub struct ImageFacts {
     pub layout: Layout,
     /// Real paths of its CUDA compatibility libraries, if they were looked for.
     pub compat_libraries: Vec<ContainerPath>,
-    /// Updater of its loader's cache.
+    /// What updates its loader's cache.
     pub ldconfig: Ldconfig,
 }
 
@@ -140,9 +127,6 @@ pub struct Container {
 
 /// The host's ldconfig, the fallback if the image's cache cannot be updated without a program.
 const HOST_LDCONFIG: &str = "/sbin/ldconfig";
-/// Values that select the builtin ldconfig where that is safe. `builtin` is the older one; those with an @ are for
-/// runtimes that prefix every value with one. A program of such a name is spelled `./auto`.
-const AUTOMATIC: [&str; 4] = ["auto", "@auto", "builtin", "@builtin"];
 
 impl Container {
     /// Finds a container.
@@ -165,20 +149,16 @@ impl Container {
         } else {
             None
         };
-        let ldconfig = match &config.image.ldconfig {
-            None => Ldconfig::Builtin,
-            Some(path) => parse_ldconfig(path),
-        };
         let mut image = ImageFacts {
             layout,
             compat_libraries,
-            ldconfig,
+            ldconfig: config.image.ldconfig,
         };
         let loader = match image.ldconfig {
-            Ldconfig::Builtin if config.loader => {
+            Ldconfig::Auto if config.loader => {
                 in_process(process.root(), &mut image, config.compat)
             }
-            Ldconfig::Builtin | Ldconfig::Host(_) | Ldconfig::Image(_) => None,
+            Ldconfig::Auto | Ldconfig::Host(_) | Ldconfig::Image(_) => None,
         };
         Ok(Self {
             image,
@@ -246,10 +226,6 @@ impl ContainerConfig {
             &image.libs32_dir,
             &image.cudart_dir,
         ];
-        let no_ldconfig = image
-            .ldconfig
-            .as_ref()
-            .is_some_and(|path| path.is_empty() || path == "@");
         let no_target = match &self.target {
             Target::Process { pid, rootfs } | Target::Inside { pid, rootfs } => {
                 *pid <= 0 || !rootfs.is_absolute()
@@ -257,7 +233,7 @@ impl ContainerConfig {
             Target::Parent { rootfs } => !rootfs.is_absolute(),
             Target::Here { .. } => false,
         };
-        if no_target || dirs.into_iter().any(empty) || no_ldconfig {
+        if no_target || dirs.into_iter().any(empty) || image.ldconfig.is_empty() {
             return Err(Error::new(ErrorKind::InvalidArgument, "invalid argument"));
         }
         Ok(())
@@ -286,16 +262,5 @@ fn in_process(root: &RootDir, image: &mut ImageFacts, compat: CudaCompatMode) ->
             image.ldconfig = Ldconfig::Host(HOST_LDCONFIG.into());
             None
         }
-    }
-}
-
-fn parse_ldconfig(path: &OsString) -> Ldconfig {
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
-    if AUTOMATIC.iter().any(|word| path == word) {
-        return Ldconfig::Builtin;
-    }
-    match path.as_bytes().strip_prefix(b"@") {
-        Some(host) => Ldconfig::Host(OsString::from_vec(host.to_vec()).into()),
-        None => Ldconfig::Image(ContainerPath::new(path)),
     }
 }

@@ -5,9 +5,16 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
 use bitflags::bitflags;
+use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::path::ContainerPath;
 
 /// Longest option string; the C library's `NVC_ARG_MAX` counts its terminating zero too.
 const MAX_LEN: usize = 255;
@@ -55,6 +62,73 @@ pub enum CudaCompatMode {
     Disabled,
 }
 
+/// What updates the cache of a container's loader.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ldconfig {
+    /// No program, if the image's cache can be updated without one; otherwise the host's.
+    #[default]
+    #[serde(rename = "builtin")]
+    Auto,
+    /// The host's, from this path in the caller's root.
+    Host(PathBuf),
+    /// The image's own.
+    Image(ContainerPath),
+}
+
+/// Words for [`Ldconfig::Auto`]. `builtin` is the older one; those with an @ are for runtimes that prefix every value
+/// with one. A program of such a name is spelled `./auto`.
+const AUTOMATIC: [&str; 4] = ["auto", "@auto", "builtin", "@builtin"];
+
+impl Ldconfig {
+    /// Parses a word: `auto`, `@/path` on the host, or `/path` in the image.
+    pub fn parse(word: &OsStr) -> Self {
+        if AUTOMATIC.iter().any(|automatic| word == *automatic) {
+            return Self::Auto;
+        }
+        match word.as_bytes().strip_prefix(b"@") {
+            Some(path) => Self::Host(OsStr::from_bytes(path).into()),
+            None => Self::Image(ContainerPath::new(word)),
+        }
+    }
+
+    /// Returns the program that `path` means on a host: some distributions wrap it in a script, and name it `PATH.real`.
+    #[must_use]
+    pub fn real(path: &Path, exists: impl Fn(&Path) -> bool) -> PathBuf {
+        let plain = path.as_os_str().as_bytes();
+        let plain = OsStr::from_bytes(plain.strip_suffix(b".real").unwrap_or(plain));
+        let real = [plain, OsStr::new(".real")]
+            .into_iter()
+            .collect::<OsString>();
+        if exists(Path::new(&real)) {
+            real
+        } else {
+            plain.into()
+        }
+        .into()
+    }
+
+    /// Returns true if it names no program.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Auto => false,
+            Self::Host(path) => path.as_os_str().is_empty(),
+            Self::Image(path) => path.as_path() == Path::new("/"),
+        }
+    }
+}
+
+/// Formats the word.
+impl fmt::Display for Ldconfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Host(path) => write!(f, "@{}", path.display()),
+            Self::Image(path) => write!(f, "{path}"),
+        }
+    }
+}
+
 /// Parses the set that `words` name in a table; no words, no options.
 ///
 /// # Errors
@@ -93,6 +167,34 @@ mod tests {
         let options = parse("  no-mps  no-uvm no-mps", WORDS).unwrap();
         assert_eq!(options, DriverOptions::NO_MPS | DriverOptions::NO_UVM);
         assert_eq!(parse("", WORDS).unwrap(), DriverOptions::empty());
+    }
+
+    #[test]
+    fn programs_have_words() {
+        for word in ["auto", "@/sbin/ldconfig", "@./auto", "/sbin/ldconfig"] {
+            assert_eq!(Ldconfig::parse(word.as_ref()).to_string(), word);
+        }
+        for word in ["builtin", "@builtin", "@auto"] {
+            assert_eq!(Ldconfig::parse(word.as_ref()), Ldconfig::Auto);
+        }
+        assert!(
+            ["", "@"]
+                .iter()
+                .all(|word| Ldconfig::parse(word.as_ref()).is_empty())
+        );
+    }
+
+    #[test]
+    fn wrappers_have_real_programs() {
+        for (path, exists, expected) in [
+            ("/x", true, "/x.real"),
+            ("/x", false, "/x"),
+            ("/x.real", true, "/x.real"),
+            ("/x.real", false, "/x"),
+        ] {
+            let real = Ldconfig::real(Path::new(path), |_| exists);
+            assert_eq!(real, Path::new(expected), "{path}");
+        }
     }
 
     #[test]

@@ -5,13 +5,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub use crate::capability::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverConfig;
-use crate::options::{CudaCompatMode, DriverOptions};
+use crate::options::{CudaCompatMode, DriverOptions, Ldconfig};
 use crate::require::Requirement;
 
 /// Most device names in one request, duplicates included. The largest machines have some hundreds of devices; beyond
@@ -134,9 +133,8 @@ pub struct ImageOptions {
     pub libs32_dir: Option<PathBuf>,
     /// The image's CUDA directory; /usr/local/cuda if None.
     pub cudart_dir: Option<PathBuf>,
-    /// The ldconfig that updates its cache: `@/path` on the host, `/path` in the image, or `auto`, the default, which
-    /// uses no program if the image's cache can be updated without one, and the host's otherwise.
-    pub ldconfig: Option<OsString>,
+    /// What updates its loader's cache.
+    pub ldconfig: Ldconfig,
 }
 
 impl Default for Policy {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use libnvc::container::Ldconfig;
+use libnvc::options::Ldconfig;
 use libnvc::testing::PreparedLdconfig;
 use libnvc::{ContainerPath, Error, ErrorKind};
 use nvc_testkit::harness::{self, Need};

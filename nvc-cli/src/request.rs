@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use libnvc::host::Identity;
-use libnvc::options::{CudaCompatMode, DriverOptions, LibraryOptions};
+use libnvc::options::{CudaCompatMode, DriverOptions, Ldconfig, LibraryOptions};
 use libnvc::request::{Capabilities, DeviceRequest, parse_names};
 use libnvc::require::{MAX_REQUIREMENTS, Requirement};
 use libnvc::select::parse_imex_channels;
@@ -80,8 +80,7 @@ pub(crate) struct Configure {
     pub(crate) rootfs: PathBuf,
     pub(crate) devices: DeviceRequest,
     pub(crate) requirements: Vec<Requirement>,
-    /// `None` if the option was not given.
-    pub(crate) ldconfig: Option<OsString>,
+    pub(crate) ldconfig: Ldconfig,
     pub(crate) capabilities: Capabilities,
     pub(crate) device_nodes: bool,
     pub(crate) device_rules: bool,
@@ -212,7 +211,10 @@ fn configure(given: &GivenOptions, operand: Option<&OsStr>) -> Result<Configure,
         rootfs,
         devices: devices(given)?,
         requirements,
-        ldconfig: given.last("ldconfig").map(OsStr::to_owned),
+        ldconfig: given
+            .last("ldconfig")
+            .map(Ldconfig::parse)
+            .unwrap_or_default(),
         capabilities: capabilities(given),
         device_nodes: !given.has("no-devbind"),
         device_rules: !given.has("no-cgroups"),

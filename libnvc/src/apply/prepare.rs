@@ -18,11 +18,12 @@ use crate::apply::mount::source::{ExpectedType, HostSources, ReadySource};
 use crate::apply::mount::tmpfs::{NewProfile, NewTmpfs};
 use crate::apply::replace::NewFile;
 use crate::apply::steps::{Action, BindKind, Source, Step};
-use crate::container::{CgroupVersion, Container, Ldconfig};
+use crate::container::{CgroupVersion, Container};
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
 use crate::host::nodes::IMEX_DIRECTORY;
 use crate::ldcache::judge::Loader;
+use crate::options::Ldconfig;
 use crate::path::{ContainerPath, HostPath};
 use crate::plan::Need;
 
@@ -358,7 +359,7 @@ impl<'a> Preparation<'a, '_> {
             folders,
             placed: placed.chain(placed_by(self.steps)).collect(),
         };
-        if let (Ldconfig::Builtin, Some(loader)) = (ldconfig, &self.container.loader) {
+        if let (Ldconfig::Auto, Some(loader)) = (ldconfig, &self.container.loader) {
             return Ok(CacheUpdate::Builtin(loader, news));
         }
         let program = ahead.take_ldconfig(ldconfig)?;

@@ -5,8 +5,9 @@
 
 use std::path::Path;
 
-use crate::container::{ImageFacts, Ldconfig};
+use crate::container::ImageFacts;
 use crate::host::FileClass;
+use crate::options::Ldconfig;
 use crate::plan::{
     CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglDevices, Intent, LibraryPath,
     Need, Place, Plan, ProcDevices, What,
@@ -71,7 +72,7 @@ impl View<'_> {
         let directories = directories.join(", ");
         match self.image.map(|image| &image.ldconfig) {
             None => directories,
-            Some(Ldconfig::Builtin) => format!("{directories} by the builtin ldconfig"),
+            Some(Ldconfig::Auto) => format!("{directories} by the builtin ldconfig"),
             Some(Ldconfig::Host(path)) => {
                 format!("{directories} by {} of the host", path.display())
             }

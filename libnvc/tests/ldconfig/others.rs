@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use libnvc::container::Ldconfig;
+use libnvc::options::Ldconfig;
 use libnvc::testing::PreparedLdconfig;
 
 use super::sandbox::ALLOWED;

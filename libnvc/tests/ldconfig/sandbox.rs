@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
 use std::time::Duration;
 
-use libnvc::container::Ldconfig;
+use libnvc::options::Ldconfig;
 use libnvc::{ContainerPath, Error};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use libnvc::container::Ldconfig;
+use libnvc::options::Ldconfig;
 use libnvc::testing::{PreparedLdconfig, Snapshot};
 use libnvc::{ContainerPath, Error};
 use nix::mount::{MsFlags, mount};

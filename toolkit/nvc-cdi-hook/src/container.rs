@@ -1,17 +1,15 @@
 //! Carries out a hook's intents in its container, all or nothing.
 
-use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use libnvc::apply::{ApplyOptions, apply};
 use libnvc::container::{Container, ContainerConfig};
 use libnvc::host::DriverRoot;
-use libnvc::options::CudaCompatMode;
+use libnvc::options::{CudaCompatMode, Ldconfig};
 use libnvc::plan::{Intent, What};
 use libnvc::request::ImageOptions;
 use libnvc::{Error, ErrorKind, Result, Target};
-use nix::errno::Errno;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
 
@@ -60,7 +58,11 @@ pub(crate) fn change(
     let container = Container::discover(ContainerConfig {
         target: Target::Here { root },
         image: ImageOptions {
-            ldconfig: if loader { ldconfig(given)? } else { None },
+            ldconfig: if loader {
+                ldconfig(given)?
+            } else {
+                Ldconfig::Auto
+            },
             ..ImageOptions::default()
         },
         compat: CudaCompatMode::Disabled,
@@ -85,27 +87,16 @@ pub(crate) fn change(
     Ok(())
 }
 
-/// Returns the host's ldconfig binary rather than a wrapper script, as libnvc's option; None if the arguments name none.
-fn ldconfig(given: &GivenOptions) -> Result<Option<OsString>> {
-    let Some(path) = given.text("ldconfig-path").filter(|path| !path.is_empty()) else {
-        return Ok(None);
-    };
+/// Returns the host's ldconfig that the arguments name, if they do; upstream's accept an @ before it.
+fn ldconfig(given: &GivenOptions) -> Result<Ldconfig> {
+    let path = given.text("ldconfig-path").unwrap_or_default();
     let path = path.strip_prefix('@').unwrap_or(path);
-    if !path.starts_with('/') {
-        let text = format!("--ldconfig-path {path} is not an absolute path");
-        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    match path {
+        "" => Ok(Ldconfig::Auto),
+        path if path.starts_with('/') => Ok(Ldconfig::Host(path.into())),
+        path => {
+            let text = format!("--ldconfig-path {path} is not an absolute path");
+            Err(Error::new(ErrorKind::InvalidArgument, text))
+        }
     }
-    let plain = path.strip_suffix(".real").unwrap_or(path);
-    let real = PathBuf::from(format!("{plain}.real"));
-    let found = if real.exists() {
-        real
-    } else {
-        PathBuf::from(plain)
-    };
-    let checked = found.metadata();
-    checked.map_err(|error| {
-        let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-        Error::file("stat failed", &found, errno)
-    })?;
-    Ok(Some(format!("@{}", found.display()).into()))
 }

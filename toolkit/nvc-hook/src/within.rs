@@ -1,17 +1,16 @@
 //! Configures a container in this process, like the nvidia-container-cli installed with it.
 
 use std::ffi::OsString;
-use std::path::Path;
 
 use libnvc::host::query::{QueryProcess, QueryProgram};
 use libnvc::host::{DriverConfig, Inventory};
-use libnvc::options::{CudaCompatMode, LibraryOptions};
+use libnvc::options::{CudaCompatMode, Ldconfig, LibraryOptions};
 use libnvc::request::{self, DeviceRequest, ImageOptions};
 use libnvc::require::Requirement;
 use libnvc::{Configuration, Error, ErrorKind, HostPath, Phase, Result, Target};
 use nvc_hostfile::programs;
 use nvc_policy::config::Config;
-use nvc_policy::config::ldconfig::{self, Ldconfig};
+use nvc_policy::config::ldconfig;
 use nvc_policy::image::{ContainerRequest, Devices, qualified};
 use nvc_policy::mode::Setting;
 use nvc_program::privileges::Privileges;
@@ -201,7 +200,6 @@ fn search_path(program: &Program) -> OsString {
 }
 
 fn policy(config: &Config, driver: DriverConfig) -> request::Policy {
-    let exists = |path: &str| Path::new(path).exists();
     request::Policy {
         driver,
         device_rules: !config.cli.no_cgroups,
@@ -214,10 +212,7 @@ fn policy(config: &Config, driver: DriverConfig) -> request::Policy {
             _ => CudaCompatMode::Disabled,
         },
         image: ImageOptions {
-            ldconfig: match ldconfig::for_library(config, exists) {
-                Ldconfig::Auto => None,
-                Ldconfig::Program(path) => Some(path.into()),
-            },
+            ldconfig: ldconfig::for_library(config),
             ..ImageOptions::default()
         },
         no_pivot: config.cli.no_pivot,
@@ -297,7 +292,7 @@ mod tests {
         let usual = of(&|_| {});
         assert!(usual.device_rules && !usual.no_pivot);
         assert_eq!(usual.cuda_compat, CudaCompatMode::Ldconfig);
-        assert_eq!(usual.image.ldconfig, None);
+        assert_eq!(usual.image.ldconfig, Ldconfig::Auto);
         assert!(!of(&|config| config.cli.no_cgroups = true).device_rules);
         assert!(of(&|config| config.cli.no_pivot = true).no_pivot);
         let table = [
@@ -314,6 +309,9 @@ mod tests {
             assert_eq!(policy.cuda_compat, expected, "{mode}");
         }
         let forced = of(&|config| config.cli.ldconfig = Some("program:@/sbin/ldconfig".into()));
-        assert!(forced.image.ldconfig.is_some());
+        assert_eq!(
+            forced.image.ldconfig,
+            Ldconfig::Host("/sbin/ldconfig".into())
+        );
     }
 }

@@ -1,13 +1,12 @@
 //! Defines the work for one container, and the functions that the modes share.
 
-use std::path::Path;
-
+use libnvc::options::Ldconfig;
 use nvc_cdi::Edits;
 use nvc_generate::nodes::Nodes;
 use nvc_generate::{Files, Flags, Naming, Options, gated};
 use nvc_oci::spec::Spec;
 use nvc_policy::config::Config;
-use nvc_policy::config::ldconfig::{self, Ldconfig};
+use nvc_policy::config::ldconfig;
 use nvc_policy::image::{Container, DeviceChoice, Devices, Policy, features};
 use nvc_program::messages::Level;
 
@@ -125,10 +124,10 @@ pub(crate) fn options(mode: nvc_generate::Mode, job: &Job<'_>) -> Options {
 
 /// Returns the host's ldconfig if the configuration chooses one.
 pub(crate) fn ldconfig(config: &Config) -> Option<String> {
-    let exists = |path: &str| Path::new(path).exists();
-    match ldconfig::for_library(config, exists) {
-        Ldconfig::Program(path) => path.strip_prefix('@').map(str::to_owned),
-        Ldconfig::Auto => None,
+    match ldconfig::for_library(config) {
+        Ldconfig::Host(path) => Some(path.to_string_lossy().into_owned()),
+        // The image's own is nvidia-container-cli's alone.
+        Ldconfig::Auto | Ldconfig::Image(_) => None,
     }
 }
 

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::capability::Capabilities;
-use crate::container::{Container, ContainerConfig, Layout, Ldconfig, Target};
+use crate::container::{Container, ContainerConfig, Layout, Target};
 use crate::host::FileClass;
 use crate::options::CudaCompatMode;
+use crate::options::Ldconfig;
 use crate::plan::{CompatUse, LibraryPath, Place};
 use crate::request::ImageOptions;
 
@@ -22,7 +23,7 @@ fn image() -> ImageFacts {
             cudart_dir: ContainerPath::new("/usr/local/cuda"),
         },
         compat_libraries: Vec::new(),
-        ldconfig: Ldconfig::Builtin,
+        ldconfig: Ldconfig::Auto,
     }
 }
 

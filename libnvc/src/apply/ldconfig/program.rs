@@ -21,6 +21,7 @@ use nix::sys::stat::{Mode, fchmod};
 
 use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
 use crate::inroot;
+use crate::options::Ldconfig;
 use crate::read_file;
 use crate::sys::descriptors::above_streams;
 use crate::sys::mount::{self, MountAttributes};
@@ -57,8 +58,8 @@ const OTHER_LAYER: &str = "/dev";
 /// Limit of bytes read to find a file's kind; linkers put the program headers at the front.
 const HEAD: usize = 4096;
 
-/// Opens a program so that it cannot be changed, or the one it wraps: `<path>.real` if `<path>` is a script (Ubuntu's
-/// waits for triggers).
+/// Opens a program so that it cannot be changed, or the one that a script of this path wraps (Ubuntu's waits for
+/// triggers).
 ///
 /// With `unreadable` it is always copied, to an execute-only file: without capabilities a process that executes such a
 /// file is not dumpable.
@@ -66,19 +67,11 @@ const HEAD: usize = 4096;
 /// # Errors
 /// `open failed: <path>: <cause>`; it is a script, dynamically linked, or not a program; it cannot be copied.
 pub(super) fn seal(path: &Path, unreadable: bool) -> Result<SealedProgram> {
-    let (mut file, mut kind) = open(path)?;
-    let mut path = path.to_owned();
-    if kind == Kind::Script {
-        let real = real(&path);
-        (file, kind) = match open(&real) {
-            Err(error) if error.errno() == Some(Errno::ENOENT) => return Err(script(&path)),
-            done => done?,
-        };
-        path = real;
-    }
+    let path = Ldconfig::real(path, Path::exists);
+    let (file, kind) = open(&path)?;
     match kind {
         Kind::Static => {}
-        Kind::Script => return Err(script(&path)),
+        Kind::Script => return Err(refused(&path, "is a script", "the program itself")),
         // Its loader and libraries would be the image's, so it would no longer be the host's program.
         Kind::Dynamic => return Err(refused(&path, "is dynamically linked", "a static one")),
         Kind::Other => return Err(refused(&path, "is not a program", "one")),
@@ -103,20 +96,9 @@ pub(super) fn seal(path: &Path, unreadable: bool) -> Result<SealedProgram> {
     })
 }
 
-/// Returns the program's path on distributions that install a wrapper script.
-pub(super) fn real(path: &Path) -> PathBuf {
-    let mut real = path.as_os_str().to_owned();
-    real.push(".real");
-    real.into()
-}
-
 pub(super) fn not_a_file(path: &Path) -> Error {
     let error = Error::new(ErrorKind::LdCache, "open failed").of(path.display());
     error.because("not a regular file")
-}
-
-fn script(path: &Path) -> Error {
-    refused(path, "is a script", "the program itself")
 }
 
 fn refused(path: &Path, is: &str, wanted: &str) -> Error {
@@ -332,9 +314,10 @@ mod tests {
             message(&path),
             format!("ldconfig cannot run confined: {shown} is a script")
         );
-        std::fs::write(real(&path), program(&[1])).unwrap();
-        assert_eq!(seal(&path, false).unwrap().path, real(&path));
-        std::fs::write(real(&path), program(&[PT_INTERP])).unwrap();
+        let real = dir.path().join("ldconfig.real");
+        std::fs::write(&real, program(&[1])).unwrap();
+        assert_eq!(seal(&path, false).unwrap().path, real);
+        std::fs::write(&real, program(&[PT_INTERP])).unwrap();
         assert_eq!(
             message(&path),
             format!("ldconfig cannot run confined: {shown}.real is dynamically linked")

@@ -19,10 +19,10 @@ use nix::unistd::{pipe2, read};
 
 use super::watch::Termination;
 use super::{Folders, explain, filter, program, watch};
-use crate::container::Ldconfig;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
 use crate::ldcache::search_path;
+use crate::options::Ldconfig;
 use crate::path::ContainerPath;
 use crate::sys::capabilities::shield;
 use crate::sys::descriptors::above_streams;
@@ -93,7 +93,7 @@ impl Program {
             }
             Ldconfig::Image(path) => Self::Image(path.clone()),
             // Only a plan for another container contains this: discovery found that a program must run.
-            Ldconfig::Builtin => {
+            Ldconfig::Auto => {
                 let text = "the container's ld.so.cache cannot be updated without a program";
                 return Err(Error::new(ErrorKind::LdCache, text));
             }
@@ -330,8 +330,7 @@ impl Drop for RunningLdconfig {
     }
 }
 
-/// Returns the image's own program: `<path>.real` if it exists, because `<path>` is then a script (Ubuntu); None if
-/// missing.
+/// Returns the image's own program; None if it is missing.
 ///
 /// By reference only, and never read: exec determines its kind.
 fn image_program(
@@ -346,20 +345,16 @@ fn image_program(
         .try_clone_to_owned()
         .map_err(|e| failed(errno_of(&e)))?;
     let root = RootDir::from_fd(root);
-    for path in [program::real(path.as_path()), path.as_path().to_owned()] {
-        match root.resolve(&path) {
-            Ok(file) => {
-                let stat = inroot::stat(file.as_fd()).map_err(failed)?;
-                if inroot::kind(&stat) != SFlag::S_IFREG {
-                    return Err(program::not_a_file(&path));
-                }
-                return Ok(Some((above_streams(file).map_err(failed)?, path)));
-            }
-            Err(Errno::ENOENT | Errno::ENOTDIR) => {}
-            Err(errno) => return Err(failed(errno)),
-        }
+    let path = Ldconfig::real(path.as_path(), |path| root.exists(path) != Ok(false));
+    let file = match root.resolve(&path) {
+        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
+        found => found.map_err(failed)?,
+    };
+    let stat = inroot::stat(file.as_fd()).map_err(failed)?;
+    if inroot::kind(&stat) != SFlag::S_IFREG {
+        return Err(program::not_a_file(&path));
     }
-    Ok(None)
+    Ok(Some((above_streams(file).map_err(failed)?, path)))
 }
 
 /// Returns the options of its command line: without an /etc there can be no cache, and only links are created. The

@@ -5,9 +5,10 @@
 use proptest::prelude::*;
 
 use super::keys::{KEYS, Kind};
-use super::ldconfig::{Ldconfig, for_library, for_program};
+use super::ldconfig::{for_library, for_program};
 use super::lookup::{self, Place};
 use super::*;
+use libnvc::options::Ldconfig;
 
 fn config(text: &str) -> Config {
     parse(text).unwrap().config
@@ -129,16 +130,16 @@ fn package_defaults_mean_auto() {
     let of = |value: &str| {
         let mut config = Config::default();
         config.cli.ldconfig = Some(value.into());
-        for_library(&config, |_| false)
+        for_library(&config)
     };
-    assert_eq!(for_library(&Config::default(), |_| true), Ldconfig::Auto);
+    assert_eq!(for_library(&Config::default()), Ldconfig::Auto);
     assert_eq!(of("@/sbin/ldconfig"), Ldconfig::Auto);
     assert_eq!(of("@/sbin/ldconfig.real"), Ldconfig::Auto);
     assert_eq!(
         of("program:@/sbin/ldconfig"),
-        Ldconfig::Program("@/sbin/ldconfig".into())
+        Ldconfig::Host("/sbin/ldconfig".into())
     );
-    assert_eq!(of("@/opt/l"), Ldconfig::Program("@/opt/l".into()));
+    assert_eq!(of("@/opt/l"), Ldconfig::Host("/opt/l".into()));
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use libnvc::options::Ldconfig;
 use nvc_cdi::Registry;
 use nvc_hostfile::programs;
 use nvc_policy::config::keys::{
     ACCEPT_ANNOTATIONS, ANNOTATION_PREFIXES, CLI_PATH, LDCONFIG, NO_CGROUPS,
 };
-use nvc_policy::config::{self, Config};
+use nvc_policy::config::{self, Config, ldconfig};
 use nvc_policy::mode::{Mode, Setting};
 
 use super::Finding;
@@ -136,17 +137,15 @@ fn no_cgroups(config: &Config) -> Option<Finding> {
 
 fn ldconfig(config: &Config) -> Option<Finding> {
     let value = config.cli.ldconfig.as_deref()?;
-    let path = value
-        .strip_prefix("program:")
-        .unwrap_or(value)
-        .strip_prefix('@')?;
-    let plain = path.strip_suffix(".real").unwrap_or(path);
-    let exists = |path: &str| Path::new(path).exists();
-    (!exists(plain) && !exists(&format!("{plain}.real"))).then(|| {
+    let word = ldconfig::for_program(config, |path| Path::new(path).exists());
+    let Ldconfig::Host(path) = Ldconfig::parse(word.as_ref()) else {
+        return None;
+    };
+    (!path.exists()).then(|| {
         Finding::wrong(
-            format!("{LDCONFIG} is {value}, and {plain} is missing"),
+            format!("{LDCONFIG} is {value}, and {} is missing", path.display()),
             "containers do not start: ldcache error: open failed",
-            if exists("/sbin/ldconfig") {
+            if Path::new("/sbin/ldconfig").exists() {
                 set(config, LDCONFIG, "@/sbin/ldconfig")
             } else {
                 step("install ldconfig (on Debian the package libc-bin), or set its path in config.toml")
