@@ -6,9 +6,8 @@ use std::mem::{align_of, offset_of, size_of};
 
 use crate::config::{nvc_config, nvc_imex_channel, nvc_imex_info};
 use crate::container::{self, nvc_container_config};
-use crate::device::{nvc_device, nvc_device_info};
+use crate::device::{nvc_device, nvc_device_info, nvc_mig_device, nvc_mig_device_info};
 use crate::driver::{nvc_device_node, nvc_driver_info};
-use crate::mig::{nvc_mig_device, nvc_mig_device_info};
 use crate::state;
 use crate::version::nvc_version;
 

@@ -1,81 +1,18 @@
 //! Adds MIG devices and the right to manage them to containers.
 
-use std::ffi::{c_char, c_int, c_uint};
-use std::ptr;
+use std::ffi::c_int;
 
+use libnvc::host::MigDevice;
 use libnvc::host::nvcaps::CAPABILITIES;
-use libnvc::host::{Gpu, MigDevice};
 use libnvc::plan::Item;
 use libnvc::{HostPath, Result};
 
 use crate::arg::{Arg, args};
 use crate::boundary::call;
 use crate::container::{Container, nvc_container};
-use crate::device::nvc_device;
-use crate::memory::{array, invalid_argument, path, release, slice, string};
+use crate::device::nvc_mig_device;
+use crate::memory::invalid_argument;
 use crate::state::{State, nvc_context};
-
-/// A MIG device: a compute instance of a GPU instance.
-#[repr(C)]
-#[derive(Debug)]
-pub struct nvc_mig_device {
-    /// Its GPU, in the same record.
-    pub parent: *mut nvc_device,
-    /// "MIG-...".
-    pub uuid: *mut c_char,
-    /// Number of the GPU instance.
-    pub gi: c_uint,
-    /// Number of the compute instance.
-    pub ci: c_uint,
-    /// Directory of the GPU instance's capability.
-    pub gi_caps_path: *mut c_char,
-    /// Directory of the compute instance's capability.
-    pub ci_caps_path: *mut c_char,
-}
-
-/// The MIG devices of a GPU.
-#[repr(C)]
-#[derive(Debug)]
-pub struct nvc_mig_device_info {
-    /// An array; NULL if there are none.
-    pub devices: *mut nvc_mig_device,
-    /// Number of devices.
-    pub ndevices: usize,
-}
-
-impl nvc_mig_device_info {
-    pub(crate) fn new(gpu: &Gpu, parent: *mut nvc_device) -> Self {
-        let device = |mig: &MigDevice| nvc_mig_device {
-            parent,
-            uuid: string(&mig.uuid),
-            gi: mig.gi,
-            ci: mig.ci,
-            gi_caps_path: path(mig.gi_caps_path.as_path()),
-            ci_caps_path: path(mig.ci_caps_path.as_path()),
-        };
-        let (devices, ndevices) = match gpu.mig_devices.as_slice() {
-            [] => (ptr::null_mut(), 0),
-            devices => array(devices.iter().map(device).collect()),
-        };
-        Self { devices, ndevices }
-    }
-
-    /// Releases the devices.
-    ///
-    /// # Safety
-    /// It came from `new` and is not used afterwards.
-    pub(crate) unsafe fn release(&self) {
-        // SAFETY: the array of `new`, without another user.
-        for device in unsafe { slice(self.devices, self.ndevices) }.unwrap_or_default() {
-            for text in [device.uuid, device.gi_caps_path, device.ci_caps_path] {
-                // SAFETY: `new` made these strings, or C put others of malloc(3) there.
-                unsafe { release(text) };
-            }
-        }
-        // SAFETY: `new` made the array in a block of malloc(3), or it is NULL.
-        unsafe { release(self.devices) };
-    }
-}
 
 impl nvc_mig_device {
     /// Converts a caller's MIG device.
