@@ -12,8 +12,6 @@
 
 use std::ffi::CStr;
 
-use crate::error::{Error, ErrorKind};
-
 mod ask;
 mod choice;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub))] // `testing` exports it
@@ -35,7 +33,7 @@ pub(crate) use client::Query;
 pub(crate) use conversation::Conversation;
 pub(crate) use protocol::{
     CudaReport, Fault, GpuAnswer, GpuFault, GpuReport, Message, MigReport, PciReport, Question,
-    Versions,
+    Versions, not_served,
 };
 
 /// The operation of errors about starting a query process.
@@ -47,12 +45,6 @@ const NOT_SERVED: &str = "the program was executed to query NVML, and did not";
 /// The way out, for the programmer.
 const HINT_TO_SERVE: &str =
     "the first call in the program's main must be libnvc::host::query::serve_if_asked()";
-
-/// The error of a query in a process that should have answered one.
-pub(crate) fn not_served() -> Error {
-    let error = Error::new(ErrorKind::DriverUnavailable, CREATION);
-    error.with_cause(NOT_SERVED).hint(HINT_TO_SERVE)
-}
 
 /// File name of NVML; the loader finds it by the rules of the driver root, or else [`place`] does.
 const LIBRARY: &str = "libnvidia-ml.so.1";

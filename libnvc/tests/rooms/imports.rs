@@ -27,12 +27,17 @@ impl Modules {
         Self(modules)
     }
 
-    /// Returns the sets of modules that lead to each other by imports. Modules may import what their own parts have.
+    /// Returns the sets of modules that lead to each other by imports. A module needs its parts; they may use what it
+    /// has.
     pub(crate) fn circles(&self) -> BTreeSet<Vec<String>> {
         let mut imports = self.imports();
+        let is_part = |name: &str, of: &str| of.is_empty() || name.starts_with(&format!("{of}/"));
         for (name, imported) in &mut imports {
-            imported.retain(|other| !name.is_empty() && !other.starts_with(&format!("{name}/")));
+            imported.retain(|other| !name.is_empty() && !is_part(name, other));
+            let parts = self.0.keys().filter(|other| is_part(other, name));
+            imported.extend(parts.cloned());
         }
+        imports.remove("");
         let all: BTreeMap<&str, _> = imports
             .keys()
             .map(|name| (*name, reached(&imports, name)))
@@ -174,7 +179,8 @@ fn expand(before: &str, item: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// Returns the paths in the code that start at the crate's root or at a parent.
+/// Returns the paths in the code that start at the crate's root or at a parent; not those of `use` with braces, which
+/// [`uses`] expands.
 fn paths_in(code: &str) -> Vec<String> {
     let starts = ["crate::", "super::"];
     let starts = starts.iter().flat_map(|start| code.match_indices(start));
@@ -182,9 +188,10 @@ fn paths_in(code: &str) -> Vec<String> {
     let path = |(at, _): (usize, &str)| {
         let rest = &code[at..];
         let end = rest.find(|letter| !is_part(letter)).unwrap_or(rest.len());
-        rest[..end].trim_end_matches(':').to_owned()
+        let has_braces = rest[end..].starts_with('{') && rest[..end].ends_with("::");
+        (!has_braces).then(|| rest[..end].trim_end_matches(':').to_owned())
     };
-    starts.map(path).collect()
+    starts.filter_map(path).collect()
 }
 
 /// Returns the files below a directory, without tests.
@@ -224,6 +231,9 @@ pub(crate) fn check_reading() {
         ("a/c", "use crate::a::B;\nuse std::fmt;\n"),
         ("d/e", "pub(crate) use crate::{a::{B, c::X}, z};\n"),
         ("d/f", "use crate::{C, Own, d::e::X};"),
+        ("p", "mod q;\nuse q::Q;"),
+        ("p/q", "use super::P;\nuse crate::s::S;"),
+        ("s", "use crate::p::P;"),
     ];
     let modules = modules.map(|(name, code)| (name.to_owned(), code.to_owned()));
     let modules = Modules(modules.into());
@@ -234,5 +244,5 @@ pub(crate) fn check_reading() {
     assert_eq!(of("a/c"), ["a/b"]);
     assert_eq!(of("d/e"), ["", "a/b", "a/c"]);
     let circles: Vec<_> = modules.circles().into_iter().collect();
-    assert_eq!(circles, [["a/b", "a/c", "d/e"]]);
+    assert_eq!(circles, [["a/b", "a/c", "d/e"], ["p", "p/q", "s"]]);
 }

@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::facts::{DriverMessage, Facts, GpuStatus};
-use crate::error::Error;
+use super::{CREATION, HINT_TO_SERVE, NOT_SERVED};
+use crate::error::{Error, ErrorKind};
 
 /// Size limit of a message. A GPU with seven MIG devices takes about 1 kB.
 const MAX_SIZE: usize = 8 << 20;
@@ -164,6 +165,12 @@ pub(crate) enum Fault {
     NotServed,
 }
 
+/// The error of a query in a process that should have answered one.
+pub(crate) fn not_served() -> Error {
+    let error = Error::new(ErrorKind::DriverUnavailable, CREATION);
+    error.with_cause(NOT_SERVED).hint(HINT_TO_SERVE)
+}
+
 /// The words of nvidia-docker 1.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -174,7 +181,7 @@ impl fmt::Display for Fault {
             Self::Load(_) => f.write_str("could not load NVML library"),
             Self::Nvml { text, .. } => write!(f, "nvml: {text}"),
             Self::Nonsense { text, .. } => f.write_str(text),
-            Self::NotServed => f.write_str(super::NOT_SERVED),
+            Self::NotServed => f.write_str(NOT_SERVED),
         }
     }
 }
