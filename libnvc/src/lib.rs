@@ -78,6 +78,7 @@ pub mod render;
 pub mod apply;
 
 // for programs
+pub mod caller;
 pub mod library_file;
 
 // for tests outside of the crate

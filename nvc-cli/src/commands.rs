@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 
 use libnvc::host::query::{QueryProcess, QueryProgram};
 use libnvc::host::{DriverConfig, DriverSession, Identity};
-use libnvc::{HostPath, kmods};
+use libnvc::{HostPath, caller, kmods};
 use nix::unistd::geteuid;
 use nvc_program::messages;
 use nvc_program::privileges::Privileges;
@@ -86,7 +86,7 @@ fn driver_config(global: &Global, power: Power) -> Result<DriverConfig, CommandE
         ldcache: global.ldcache.as_ref().map(HostPath::new),
         user,
         options: global.options,
-        deadline: DriverConfig::deadline_of(std::env::var_os("NVC_DRIVER_TIMEOUT").as_deref()),
+        deadline: DriverConfig::deadline_of(caller::variable("NVC_DRIVER_TIMEOUT").as_deref()),
         ..standard
     })
 }

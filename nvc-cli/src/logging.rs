@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use libnvc::Error;
+use libnvc::{Error, caller};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid, getgid, getuid};
@@ -86,7 +86,7 @@ pub(crate) fn write_to_system(severity: Severity, text: &str) {
 
 /// Starts logging to `file`, or else to the file named by `NVC_DEBUG_FILE`, if set.
 pub(crate) fn start(file: Option<&OsStr>, program: &str) {
-    let from_environment = || std::env::var_os("NVC_DEBUG_FILE").filter(|_| trust_environment());
+    let from_environment = || caller::variable("NVC_DEBUG_FILE").filter(|_| trust_environment());
     let path = file.map(OsStr::to_owned).or_else(from_environment);
     let file = path.and_then(|path| {
         open(Path::new(&path))

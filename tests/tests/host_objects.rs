@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         the_directory_of_mps,
         the_directory_of_a_users_mps,
         a_link_in_the_place_of_the_directory_of_mps,
+        the_environment_of_a_hook_of_lxc_is_an_images,
     ])
 }
 
@@ -114,5 +115,31 @@ fn a_link_in_the_place_of_the_directory_of_mps() {
     );
     for place in ["/root-only/secret", "/tmp/nvidia-mps/secret"] {
         assert!(!container.inside(place).exists(), "{place}");
+    }
+}
+
+/// `lxc-create -t oci` copies an image's variables into the container's configuration, and LXC gives them to its hooks.
+fn the_environment_of_a_hook_of_lxc_is_an_images() {
+    let scratch = Scratch::new().unwrap();
+    let driver = driver::Builder::default().build(scratch.path()).unwrap();
+    fs::create_dir_all(driver.path("/srv/tenant")).unwrap();
+    fs::write(driver.path("/srv/tenant/secret"), "").unwrap();
+    for is_lxc in [false, true] {
+        let container = debian();
+        let log = scratch.path().join(format!("log-{is_lxc}"));
+        let run = configure_on(&driver, &container, &["--compute", "--device=0"])
+            .env("CUDA_MPS_PIPE_DIRECTORY", "/srv/tenant")
+            .env("NVC_DRIVER_TIMEOUT", "never")
+            .env("NVC_DEBUG_FILE", &log);
+        let run = if is_lxc {
+            run.env("LXC_HOOK_TYPE", "mount")
+        } else {
+            run
+        };
+        let outcome = run.outcome().unwrap();
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        let is_read = outcome.stderr.contains("NVC_DRIVER_TIMEOUT");
+        let has_secret = container.inside("/srv/tenant/secret").exists();
+        assert_eq!([is_read, has_secret, log.exists()], [!is_lxc; 3]);
     }
 }

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::caller;
 use crate::error::Result;
 use crate::host::{
     CharDrivers, DriverFile, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates,
@@ -26,7 +27,7 @@ pub(crate) struct DriverEnvironment {
 impl DriverEnvironment {
     /// Reads the process's environment; empty variables count as unset, except `PATH`.
     pub(crate) fn of_process() -> Self {
-        let mps = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY");
+        let mps = caller::variable("CUDA_MPS_PIPE_DIRECTORY");
         Self {
             path: std::env::var_os("PATH"),
             mps_pipe_directory: mps.filter(|value| !value.is_empty()).map(PathBuf::from),
