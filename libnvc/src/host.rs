@@ -62,6 +62,8 @@ pub use identity::Identity;
 pub(crate) use imex::ImexChannels;
 pub use integrated::discrete_gpus;
 pub use inventory::Inventory;
+pub use ipc::Daemon;
+pub(crate) use ipc::{is_ours, sockets};
 pub(crate) use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use listing::ListedGpu;
 pub use majors::major_of;
@@ -167,6 +169,8 @@ pub struct DriverInfo {
     pub graphics_links: Vec<HostLink>,
     /// Directories with libraries of the driver's version, if all files were requested.
     pub directories: Vec<HostPath>,
+    /// Daemons whose sockets are looked up when a container starts, if all files were requested.
+    pub daemons: Vec<Daemon>,
     /// Devices that all GPUs share.
     pub devices: Vec<SharedDevice>,
     /// Set under WSL2, where the driver store replaces most of the above.

@@ -11,11 +11,11 @@ use crate::apply::prepare::SkippedIntents;
 use crate::apply::steps::{Action, BindKind, Source, Step, TmpfsFile, of_proc};
 use crate::container::ImageFacts;
 use crate::error::Result;
-use crate::host::{DeviceRole, DriverRoot, ProcFile, nvcaps, procfs};
+use crate::host::{DeviceRole, DriverFile, DriverRoot, ProcFile, nvcaps, procfs, sockets};
 use crate::path::{ContainerPath, HostPath};
 use crate::plan::{
     CapabilityFiles, CompatUse, CudaCompat, DriverProc, EglDevices, EglProfile, Intent,
-    LibraryPath, ProcDevices, What, profile,
+    LibraryPath, ProcDevices, Sockets, What, profile,
 };
 
 /// Returns the steps of a plan without duplicates, in the plan's order; the update of the library path comes last.
@@ -119,6 +119,7 @@ impl Expansion<'_> {
             What::CudaCompat(compat) => self.compat(compat)?,
             What::DriverProc(shown) => self.driver_proc(shown)?,
             What::EglProfile(shown) => self.egl_profile(shown)?.into_iter().collect(),
+            What::Sockets(sockets) => self.sockets(sockets)?,
             What::Mode(file) => vec![Action::SetMode {
                 at: file.at.clone(),
                 mode: file.mode,
@@ -151,6 +152,18 @@ impl Expansion<'_> {
             },
             folders: places,
         }
+    }
+
+    /// Returns the mounts of the sockets that exist now.
+    fn sockets(&self, wanted: &Sockets) -> Result<Vec<Action>> {
+        let place = self.root.join(&wanted.root);
+        let found = sockets(&DriverRoot::open(&place)?, wanted.daemons.iter().copied());
+        let bind = |socket: DriverFile| Action::Bind {
+            source: Source::Host(HostPath::new(socket.path.below(wanted.root.as_path()))),
+            at: ContainerPath::from(&socket.path),
+            kind: BindKind::Ipc,
+        };
+        Ok(found.into_iter().map(bind).collect())
     }
 
     fn driver_proc(&mut self, shown: &DriverProc) -> Result<Vec<Action>> {

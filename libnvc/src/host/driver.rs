@@ -103,6 +103,7 @@ pub(super) fn discover(
         graphics: Vec::new(),
         graphics_links: Vec::new(),
         directories: Vec::new(),
+        daemons: Vec::new(),
         devices: unversioned.devices.clone()?,
         wsl: wsl.first().cloned(),
         versions,

@@ -8,7 +8,9 @@
 
 use std::collections::HashSet;
 
-use super::{Abi, DriverFile, DriverInfo, DriverRoot, FileClass, FileLink, WslDriver, catalogue};
+use super::{
+    Abi, Daemon, DriverFile, DriverInfo, DriverRoot, FileClass, FileLink, WslDriver, catalogue,
+};
 use crate::capability::Capability;
 use crate::elf::Library;
 use crate::error::{Error, ErrorKind, Result};
@@ -65,14 +67,16 @@ pub fn find(root: &DriverRoot, version: Option<&str>, wanted: &FileSearch) -> Re
     all.log_missing(&files);
     files.extend(others::programs(&mut all.search, &wanted.programs));
     files.extend(others::firmware(&mut all.search, &version));
-    if !wanted.no_sockets {
-        files.extend(others::sockets(&mut all.search));
-    }
     let mut info = DriverInfo {
         files,
         graphics,
         graphics_links,
         directories: all.directories,
+        daemons: if wanted.no_sockets {
+            Vec::new()
+        } else {
+            Daemon::ALL.to_vec()
+        },
         ..DriverInfo::default()
     };
     info.versions.driver = version;

@@ -1,7 +1,8 @@
-//! Finds the sockets and directories by which containers reach the driver's daemons.
+//! Finds the sockets and directories by which containers reach the driver's daemons, for every program and mode.
 //!
-//! MPS's directory lies in /tmp and may be mounted writable. Any user, or a container with a volume of /tmp, can put a
-//! symlink there; following it would expose an arbitrary host directory to containers, so it is refused.
+//! A daemon may run as a user of its own, who owns its directory, and MPS's directory lies in /tmp. Other users, or a
+//! container with a volume of /tmp, could put a symlink there; following it would expose any socket or directory of the
+//! host to containers, so it is refused.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -9,19 +10,49 @@ use std::path::Path;
 use log::{debug, info, warn};
 use nix::errno::Errno;
 use nix::sys::stat::SFlag;
+use serde::{Deserialize, Serialize};
 
 use crate::capability::Capability;
 use crate::directory::open_child;
 use crate::error::errno_text;
-use crate::host::realpath::RealPaths;
 use crate::host::{DriverFile, DriverRoot, FileClass};
 use crate::inroot::{self, Walk};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
-const PERSISTENCED: &str = "/var/run/nvidia-persistenced/socket";
-const FABRICMANAGER: &str = "/var/run/nvidia-fabricmanager/socket";
+/// The directories of sockets; one is usually a link to the other.
+const RUN: [&str; 2] = ["/var/run", "/run"];
 const MPS: &str = "/tmp/nvidia-mps";
+
+/// A daemon of the driver with a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Daemon {
+    /// nvidia-persistenced.
+    Persistenced,
+    /// nv-fabricmanager.
+    Fabricmanager,
+}
+
+impl Daemon {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Persistenced, Self::Fabricmanager];
+
+    /// Returns its word, as in `--no-persistenced`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Persistenced => "persistenced",
+            Self::Fabricmanager => "fabricmanager",
+        }
+    }
+
+    fn option(self) -> DriverOptions {
+        match self {
+            Self::Persistenced => DriverOptions::NO_PERSISTENCED,
+            Self::Fabricmanager => DriverOptions::NO_FABRICMANAGER,
+        }
+    }
+}
 
 /// Returns the existing sockets and directories, links resolved; `mps` is the caller's `CUDA_MPS_PIPE_DIRECTORY`.
 pub(crate) fn find(
@@ -29,55 +60,52 @@ pub(crate) fn find(
     mps: Option<&Path>,
     options: DriverOptions,
 ) -> Vec<DriverFile> {
-    let socket = SFlag::S_IFSOCK;
-    let mps = mps.unwrap_or(Path::new(MPS));
-    let places = [
-        (
-            DriverOptions::NO_PERSISTENCED,
-            Path::new(PERSISTENCED),
-            socket,
-            Capability::Utility,
-        ),
-        (
-            DriverOptions::NO_FABRICMANAGER,
-            Path::new(FABRICMANAGER),
-            socket,
-            Capability::Utility,
-        ),
-        (
-            DriverOptions::NO_MPS,
-            mps,
-            SFlag::S_IFDIR,
-            Capability::Compute,
-        ),
-    ];
-    let mut paths = RealPaths::new(root);
-    let wanted = places.into_iter().filter(|(no, ..)| !options.contains(*no));
-    wanted
-        .filter_map(|(_, path, expected, capability)| {
-            let path = HostPath::new(path);
-            let found = match expected {
-                SFlag::S_IFDIR => unforged(root, &path),
-                _ => paths.resolve_with_kind(&path),
-            };
-            let real = usable(root, &path, expected, found)?;
-            debug!("selecting {real}");
-            Some(DriverFile::new(real, FileClass::Socket).of(Some(capability)))
-        })
-        .collect()
+    let wanted = Daemon::ALL.into_iter();
+    let wanted = wanted.filter(|daemon| !options.contains(daemon.option()));
+    let mut found = sockets(root, wanted);
+    if !options.contains(DriverOptions::NO_MPS) {
+        let path = HostPath::new(mps.unwrap_or(Path::new(MPS)));
+        let directory = usable(root, [path], SFlag::S_IFDIR);
+        found.extend(directory.map(|real| file(real, Capability::Compute)));
+    }
+    found
 }
 
-/// Returns the real path of a file of the expected type; logs why another one is skipped.
-fn usable(
+/// Returns the existing sockets of some daemons, links resolved.
+pub(crate) fn sockets(
     root: &DriverRoot,
-    path: &HostPath,
+    daemons: impl IntoIterator<Item = Daemon>,
+) -> Vec<DriverFile> {
+    let socket = |daemon: Daemon| {
+        let name = format!("nvidia-{}/socket", daemon.word());
+        let places = RUN.map(|run| HostPath::new(run).join(&name));
+        let real = usable(root, places, SFlag::S_IFSOCK)?;
+        Some(file(real, Capability::Utility))
+    };
+    daemons.into_iter().filter_map(socket).collect()
+}
+
+fn file(real: HostPath, capability: Capability) -> DriverFile {
+    debug!("selecting {real}");
+    DriverFile::new(real, FileClass::Socket).of(Some(capability))
+}
+
+/// Returns the real path of the first file of the expected type; logs why others are skipped.
+fn usable<const N: usize>(
+    root: &DriverRoot,
+    places: [HostPath; N],
     expected: SFlag,
-    found: Result<(HostPath, SFlag), Errno>,
 ) -> Option<HostPath> {
+    places
+        .iter()
+        .find_map(|path| usable_at(root, path, expected))
+}
+
+fn usable_at(root: &DriverRoot, path: &HostPath, expected: SFlag) -> Option<HostPath> {
     let skip = |path: &HostPath, why: &str| {
         warn!("skipping {}: {why}", root.join(path).display());
     };
-    match found {
+    match unforged(root, path) {
         Ok((real, kind)) if kind == expected => return Some(real),
         Ok((real, _)) if expected == SFlag::S_IFDIR => skip(&real, "it is not a directory"),
         Ok((real, _)) => skip(&real, "it is not a socket"),
@@ -123,14 +151,25 @@ struct Place {
 impl Place {
     fn new(fd: OwnedFd, real: HostPath, above_is_open: bool) -> Result<Self, Errno> {
         let stat = inroot::stat(fd.as_fd())?;
-        let is_ours = stat.st_uid == 0 || stat.st_uid == nix::unistd::geteuid().as_raw();
+        let others = if stat.st_gid == 0 { 0o002 } else { 0o022 };
         Ok(Self {
             fd,
             real,
             kind: inroot::kind(&stat),
-            is_open: above_is_open || !is_ours || stat.st_mode & 0o002 != 0,
+            is_open: above_is_open || !is_ours(stat.st_uid) || stat.st_mode & others != 0,
         })
     }
+}
+
+/// Returns true if a file's owner is root or the caller, or a user that the caller's user namespace does not map: there
+/// such owners cannot be distinguished, and the caller has a user's rights only.
+pub(crate) fn is_ours(uid: u32) -> bool {
+    const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD; // PROC_USER_INIT_INO
+    let is_rootless = || {
+        let namespace = nix::sys::stat::stat("/proc/self/ns/user");
+        namespace.is_ok_and(|stat| stat.st_ino != FIRST_USER_NAMESPACE)
+    };
+    [0, nix::unistd::geteuid().as_raw()].contains(&uid) || is_rootless()
 }
 
 #[cfg(test)]

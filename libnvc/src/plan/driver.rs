@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::device::{device, driver_proc, egl_profile};
 use super::{
     CapabilityFiles, CompatUse, CudaCompat, EglDevices, Env, Intent, LibraryPath, Link, Place,
-    ProcDevices, What,
+    ProcDevices, Sockets, What,
 };
 use crate::capability::{Capabilities, Capability};
 use crate::host::{
@@ -14,7 +14,7 @@ use crate::host::{
     catalogue::is_wanted,
 };
 use crate::options::CudaCompatMode;
-use crate::path::ContainerPath;
+use crate::path::{ContainerPath, HostPath};
 use crate::request::{Placement, Request};
 
 /// Plans the driver's part.
@@ -49,12 +49,28 @@ pub(super) fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     ] {
         files(driver.of_class(class), request, &mut intents);
     }
+    intents.extend(sockets(driver, request));
     for shared in &driver.devices {
         if is_device_wanted(shared, request) {
             intents.extend(device(&shared.node, shared.role.need(), request));
         }
     }
     intents
+}
+
+/// Plans the sockets of daemons that no one has looked up yet.
+fn sockets(driver: &DriverInfo, request: &Request) -> Option<Intent> {
+    let is_wanted = is_wanted(
+        FileClass::Socket,
+        Some(Capability::Utility),
+        request.capabilities,
+    );
+    (is_wanted && !driver.daemons.is_empty()).then(|| {
+        Intent::best_effort(What::Sockets(Sockets {
+            root: HostPath::new("/"),
+            daemons: driver.daemons.clone(),
+        }))
+    })
 }
 
 /// Plans the loader's search path for the libraries.

@@ -88,11 +88,11 @@ mod tests {
 
     use super::*;
     use crate::capability::Capabilities;
-    use crate::host::{DeviceNumber, FileClass, NodeOwner};
+    use crate::host::{Daemon, DeviceNumber, FileClass, NodeOwner};
     use crate::path::{ContainerPath, HostPath};
     use crate::plan::{
         CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglDevices, EglProfile, Env,
-        FileMode, LibraryPath, Link, Mount, Need, Place, ProcDevices, What,
+        FileMode, LibraryPath, Link, Mount, Need, Place, ProcDevices, Sockets, What,
     };
 
     fn place() -> impl Strategy<Value = Place> {
@@ -215,6 +215,11 @@ mod tests {
             any::<(String, u32)>().prop_map(|(at, mode)| {
                 let at = ContainerPath::new(at);
                 What::Mode(FileMode { at, mode })
+            }),
+            any::<(String, bool)>().prop_map(|(root, both)| {
+                let root = HostPath::new(root);
+                let daemons = Daemon::ALL[usize::from(both)..].to_vec();
+                What::Sockets(Sockets { root, daemons })
             }),
         ]
     }

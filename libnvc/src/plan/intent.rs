@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capability::Capabilities;
 use crate::container::Layout;
-use crate::host::{DeviceNumber, DeviceRole, FileClass, NodeOwner};
+use crate::host::{Daemon, DeviceNumber, DeviceRole, FileClass, NodeOwner};
 use crate::path::{ContainerPath, HostPath};
 
 /// One required result in a container.
@@ -56,6 +56,8 @@ pub enum What {
     Env(Env),
     /// Permissions of a file, if it exists.
     Mode(FileMode),
+    /// The sockets of daemons, as far as they exist when the plan is applied.
+    Sockets(Sockets),
 }
 
 /// A device that the container may open.
@@ -117,6 +119,16 @@ pub struct FileMode {
     pub at: ContainerPath,
     /// Permission bits.
     pub mode: u32,
+}
+
+/// The sockets of the driver's daemons. Their paths are not part of a plan: a daemon may start, stop or restart before
+/// the container does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Sockets {
+    /// The driver root, below the root that the plan is applied with.
+    pub root: HostPath,
+    /// Whose.
+    pub daemons: Vec<Daemon>,
 }
 
 /// The use of the image's CUDA compatibility libraries.

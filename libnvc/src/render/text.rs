@@ -10,7 +10,7 @@ use crate::host::FileClass;
 use crate::options::Ldconfig;
 use crate::plan::{
     CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglDevices, Intent, LibraryPath,
-    Need, Place, Plan, ProcDevices, What,
+    Need, Place, Plan, ProcDevices, Sockets, What,
 };
 use crate::printable;
 
@@ -56,6 +56,7 @@ impl View<'_> {
                 let line = format!("{}={}", variable.name, variable.value);
                 ("environment", vec![line])
             }
+            What::Sockets(sockets) => ("sockets", vec![of_daemons(sockets)]),
             What::Mode(file) => ("mode", vec![format!("{:o} {}", file.mode, file.at)]),
         };
         let mark = match intent.need {
@@ -160,6 +161,11 @@ fn of_proc(shown: &DriverProc) -> String {
     } else {
         format!("/proc/driver/nvidia with {}", parts.join(", "))
     }
+}
+
+fn of_daemons(sockets: &Sockets) -> String {
+    let daemons = sockets.daemons.iter().map(|daemon| daemon.word());
+    daemons.collect::<Vec<_>>().join(", ")
 }
 
 fn class(class: FileClass) -> &'static str {

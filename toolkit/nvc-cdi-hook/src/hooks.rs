@@ -7,6 +7,7 @@ mod driver;
 mod library_path;
 mod merged;
 mod mounts;
+mod sockets;
 mod symlinks;
 
 use libnvc::Result;
@@ -139,6 +140,13 @@ const HOOKS: &[Hook] = &[
         intents: Some(library_path::intents),
     },
     Hook {
+        name: hook_names::MOUNT_SOCKETS,
+        about: "Mount the sockets of the driver's daemons that exist",
+        options: sockets::OPTIONS,
+        uses_volumes: false,
+        intents: Some(sockets::intents),
+    },
+    Hook {
         name: hook_names::MERGED,
         about: "Do the work of several hooks in one process",
         options: merged::OPTIONS,
@@ -163,6 +171,12 @@ const HOOKS: &[Hook] = &[
         intents: None,
     },
 ];
+
+/// Returns the driver root in the arguments.
+fn driver_root(given: &GivenOptions) -> &str {
+    let root = given.text("driver-root").filter(|path| !path.is_empty());
+    root.unwrap_or("/")
+}
 
 /// Returns the hook of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Hook> {

@@ -13,7 +13,7 @@ use crate::hook_program::HookProgram;
 const VERSION: &str = "--version=1";
 
 /// The hooks that it replaces.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     hook_names::CREATE_SYMLINKS,
     hook_names::CREATE_SONAME_SYMLINKS,
     hook_names::ENABLE_CUDA_COMPAT,
@@ -21,6 +21,7 @@ const PARTS: [&str; 8] = [
     hook_names::DISABLE_NODE_MODIFICATION,
     hook_names::FILTER_DRIVER_PROC,
     hook_names::UPDATE_PROFILE,
+    hook_names::MOUNT_SOCKETS,
     "discover",
 ];
 

@@ -19,6 +19,8 @@ pub struct Hooks {
     pub enabled: BTreeSet<String>,
     /// Merge all hooks into one process.
     pub merged: bool,
+    /// The program is ours, of this build: it can mount daemons' sockets.
+    pub knows_sockets: bool,
 }
 
 impl Hooks {

@@ -172,6 +172,7 @@ impl Options {
                 disabled: BTreeSet::new(),
                 enabled: BTreeSet::new(),
                 merged: false,
+                knows_sockets: false,
             },
             ldconfig: None,
             files: Files::Listed,

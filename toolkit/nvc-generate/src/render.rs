@@ -4,18 +4,18 @@
 //! `filter-driver-proc` is ours. A plan must be one for unknown images
 //! ([`AsHost`](libnvc::request::Placement::AsHost)).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libnvc::ContainerPath;
 use libnvc::host::FileClass;
 use libnvc::plan::{
     CudaCompat, Device, DriverProc, EglDevices, Intent, LibraryPath, Link, Mount, Part, PartKind,
-    Place, Plan, ProcDevices, What,
+    Place, Plan, ProcDevices, Sockets, What,
 };
 use nvc_cdi::{CHARACTER, DeviceNode, Edits};
 use nvc_program::hook_names::{
     CREATE_SYMLINKS, DISABLE_NODE_MODIFICATION, ENABLE_CUDA_COMPAT, FILTER_DRIVER_PROC,
-    UPDATE_LDCACHE, UPDATE_PROFILE,
+    MOUNT_SOCKETS, UPDATE_LDCACHE, UPDATE_PROFILE,
 };
 
 use crate::draft::{Draft, DraftHook, repeated};
@@ -40,13 +40,14 @@ pub(crate) struct RenderedPart {
 }
 
 /// The hooks in their order: links first, then hooks that read libraries.
-const ORDER: [&str; 6] = [
+const ORDER: [&str; 7] = [
     CREATE_SYMLINKS,
     ENABLE_CUDA_COMPAT,
     UPDATE_LDCACHE,
     DISABLE_NODE_MODIFICATION,
     FILTER_DRIVER_PROC,
     UPDATE_PROFILE,
+    MOUNT_SOCKETS,
 ];
 
 /// Renders a plan.
@@ -139,6 +140,7 @@ impl<'o> Writer<'o> {
             What::EglProfile(shown) if shown.devices == EglDevices::Own => {
                 self.hook(UPDATE_PROFILE, Vec::new());
             }
+            What::Sockets(sockets) => self.sockets(sockets),
             // Planned devices are for containers that exist, and permissions are a hook's own intent.
             What::EglProfile(_) | What::Link(_) | What::Mode(_) => {}
         }
@@ -223,6 +225,22 @@ impl<'o> Writer<'o> {
             arguments.push(format!("--cuda-compat-container-root={root}"));
         }
         self.hook(ENABLE_CUDA_COMPAT, arguments);
+    }
+
+    /// Leaves sockets to our hook, which looks for them when a container starts. Upstream's program does nothing if it
+    /// does not know a hook, and older ones fail.
+    fn sockets(&mut self, sockets: &Sockets) {
+        if !self.options.hooks.knows_sockets {
+            return;
+        }
+        let root: PathBuf = sockets.root.below(self.root).components().collect();
+        let mut arguments = Vec::new();
+        if root != Path::new("/") {
+            arguments.extend(["--driver-root".to_owned(), text(&root)]);
+        }
+        let daemons = sockets.daemons.iter().map(|daemon| daemon.word());
+        arguments.extend(repeated("--daemon", daemons));
+        self.hook(MOUNT_SOCKETS, arguments);
     }
 
     fn driver_proc(&mut self, shown: &DriverProc) {

@@ -6,13 +6,13 @@
 use std::fs;
 use std::path::Path;
 
-use libnvc::ContainerPath;
-use libnvc::host::{DeviceRole, FileClass};
+use libnvc::host::{Daemon, DeviceRole, FileClass};
 use libnvc::plan::{
     CompatUse, CudaCompat, EglDevices, EglProfile, Intent, LibraryPath, Link, Part, PartKind,
-    Place, Plan, ProcDevices, What,
+    Place, Plan, ProcDevices, Sockets, What,
 };
 use libnvc::testing::{device, mount, proc_with};
+use libnvc::{ContainerPath, HostPath};
 use nvc_cdi::emit::{self, Format};
 
 use super::*;
@@ -21,6 +21,7 @@ use crate::content::Content;
 pub(crate) fn options(merged: bool) -> Options {
     let mut options = Options::new(Mode::Nvml, "/usr/bin/nvidia-cdi-hook".into());
     options.hooks.merged = merged;
+    options.hooks.knows_sockets = true;
     options
 }
 
@@ -54,7 +55,10 @@ fn plan() -> Plan {
                 how: CompatUse::Search,
                 capabilities: libnvc::request::Capabilities::all(),
             })),
-            mount("/run/nvidia-persistenced/socket", FileClass::Socket),
+            Intent::best_effort(What::Sockets(Sockets {
+                root: HostPath::new("/"),
+                daemons: Daemon::ALL.to_vec(),
+            })),
             device(DeviceRole::Control.path(), 195, 255),
             Intent::required(What::LibraryPath(LibraryPath {
                 directories: vec![Place::At(ContainerPath::new("/usr/lib64"))],

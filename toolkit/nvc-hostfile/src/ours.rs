@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libnvc::library_file::build_id;
 
@@ -54,6 +54,17 @@ pub fn is_recorded(program: &Path, name: &str, record: &str) -> bool {
 pub fn is_script(program: &Path) -> bool {
     let mut head = [0; 2];
     open(program).is_some_and(|mut file| file.read_exact(&mut head).is_ok()) && head == *b"#!"
+}
+
+/// Returns the program that a script in its place executes: operators' installers rename a program to `NAME.real`. A
+/// shell must not run as a hook anyway, since it is a dynamic program.
+pub fn behind_script(program: PathBuf) -> PathBuf {
+    if !is_script(&program) {
+        return program;
+    }
+    let mut name = program.into_os_string();
+    name.push(".real");
+    name.into()
 }
 
 /// Opens a regular file. Opening anything else could block.

@@ -104,27 +104,16 @@ fn known(own: &Path) -> String {
 fn ours_beside(ctk: &Path, record: &str) -> Option<PathBuf> {
     let ctk = ctk.canonicalize().ok()?;
     let directory = ctk.parent()?;
-    let program = behind_script(ctk.clone());
+    let program = ours::behind_script(ctk.clone());
     let is_ours = ours::is_recorded(&program, CONFIGURED, record);
     is_ours.then(|| ours_in(directory, record)).flatten()
 }
 
 /// Returns our nvidia-cdi-hook in a directory.
 fn ours_in(directory: &Path, record: &str) -> Option<PathBuf> {
-    let hook = behind_script(directory.join(PROGRAM));
+    let hook = ours::behind_script(directory.join(PROGRAM));
     let is_ours = programs::is_executable(&hook) && ours::is_recorded(&hook, PROGRAM, record);
     is_ours.then_some(hook)
-}
-
-/// Returns the program that a script in its place executes: operators' installers rename a program to `NAME.real`. A
-/// shell must not run as a hook anyway, since it is a dynamic program.
-fn behind_script(program: PathBuf) -> PathBuf {
-    if !ours::is_script(&program) {
-        return program;
-    }
-    let mut name = program.into_os_string();
-    name.push(".real");
-    name.into()
 }
 
 #[cfg(test)]

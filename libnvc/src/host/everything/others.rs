@@ -1,22 +1,15 @@
-//! Finds programs, firmware and sockets in all directories where a driver may install them.
+//! Finds programs and firmware in all directories where a driver may install them.
 
 use std::os::fd::AsFd;
 use std::path::{Component, PathBuf};
 
 use log::info;
-use nix::sys::stat::SFlag;
 
 use super::search::Search;
-use crate::capability::Capability;
 use crate::host::firmware::is_firmware;
 use crate::host::{DriverFile, FileClass, catalogue};
 use crate::path::{ContainerPath, HostPath, STANDARD_PATH};
 use crate::{inroot, read_file};
-
-/// Sockets of daemons, relative to one of these directories; the MPS daemon's directory.
-const SOCKETS: [&str; 2] = ["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
-const RUN: [&str; 2] = ["/run", "/var/run"];
-const MPS: &str = "/tmp/nvidia-mps";
 
 /// Returns the existing programs, with links resolved. In a container, each has the name under which it was found.
 ///
@@ -89,28 +82,5 @@ pub(super) fn firmware(search: &mut Search<'_>, version: &str) -> Vec<DriverFile
             firmware.map(|name| DriverFile::new(directory.join(name), FileClass::Firmware)),
         );
     }
-    found
-}
-
-/// Returns the daemons' sockets, with links resolved. Like upstream, accepts anything but a directory.
-pub(super) fn sockets(search: &mut Search<'_>) -> Vec<DriverFile> {
-    let is_no_directory = |kind: SFlag| kind != SFlag::S_IFDIR;
-    let mut found = Vec::new();
-    for name in SOCKETS {
-        let mut places = RUN.iter().map(|run| HostPath::new(run).join(name));
-        let socket = places.find_map(|path| search.of_kind(&path, is_no_directory));
-        if socket.is_none() {
-            info!("missing ipc {name}");
-        }
-        let socket = socket.map(|path| DriverFile::new(path, FileClass::Socket));
-        found.extend(socket.map(|file| file.of(Some(Capability::Utility))));
-    }
-    // Any user may create this name. A link there would give all containers a file chosen by that user.
-    let mps = HostPath::new(MPS);
-    let real = search.of_kind(&mps, is_no_directory);
-    let mps = real.filter(|real| *real == mps);
-    found.extend(
-        mps.map(|path| DriverFile::new(path, FileClass::Socket).of(Some(Capability::Compute))),
-    );
     found
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use libnvc::host::everything::{self, FileSearch};
 use libnvc::host::{DriverRoot, procfs};
 use libnvc::options::CudaCompatMode;
-use libnvc::plan::{Intent, Item, Link, Mount, Place, What};
+use libnvc::plan::{Intent, Item, Link, Mount, Place, Sockets, What};
 use libnvc::request::{Capabilities, Placement, Policy, Request};
 use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
 
@@ -27,8 +27,7 @@ pub(super) struct DriverFiles {
 
 /// Finds the files of the loaded driver.
 pub(super) fn find(given: &GivenOptions) -> Result<DriverFiles> {
-    let top = given.text("driver-root").filter(|path| !path.is_empty());
-    let top = Path::new(top.unwrap_or("/"));
+    let top = Path::new(super::driver_root(given));
     let host = DriverRoot::open(Path::new("/"))?;
     let version = procfs::module_version(&host).ok_or_else(|| {
         let error = Error::new(
@@ -86,6 +85,11 @@ impl DriverFiles {
                     replaces: true,
                     ..link
                 });
+                self.intents.push(Intent { need, what });
+            }
+            What::Sockets(sockets) => {
+                let root = HostPath::new(sockets.root.below(top));
+                let what = What::Sockets(Sockets { root, ..sockets });
                 self.intents.push(Intent { need, what });
             }
             What::LibraryPath(libraries) => {

@@ -7,7 +7,9 @@ use libnvc::plan::{Intent, Need, What};
 use libnvc::{Error, ErrorKind, Result};
 use nvc_program::hook_names;
 
-use super::{Intents, cuda_compat, discover, driver, library_path, list, mounts, symlinks, text};
+use super::{
+    Intents, cuda_compat, discover, driver, library_path, list, mounts, sockets, symlinks, text,
+};
 use crate::arguments::{GivenOptions, Opt};
 
 /// Version of the arguments.
@@ -38,6 +40,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     flag(hook_names::UPDATE_PROFILE),
     switch("discover", "Find the driver's files now, and mount them"),
     text("driver-root", "DIR", "The driver root"),
+    sockets::DAEMON,
     list(
         "library-search-path",
         "DIR",
@@ -91,6 +94,7 @@ fn with(given: &GivenOptions, found: discover::DriverFiles) -> Result<Vec<Intent
         intents.retain(|intent| !matches!(intent.what, What::Link(_)));
     }
     intents.extend(mounts::intents(given)?);
+    intents.extend(sockets::intents(given)?);
     // A directory of the image at the path of a link must not prevent the container from starting.
     intents.extend(symlinks::links(given, Need::BestEffort)?);
     if is_in(hook_names::ENABLE_CUDA_COMPAT) {

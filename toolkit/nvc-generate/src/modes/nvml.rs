@@ -197,7 +197,10 @@ fn live_hook(options: &Options) -> DraftHook {
         }
     }
     let flags = [
-        ("--no-ipc", options.flags.no_ipc),
+        (
+            "--no-ipc",
+            options.flags.no_ipc || options.hooks.is_off(hook_names::MOUNT_SOCKETS),
+        ),
         (
             "--explicit-driver-libraries",
             options.flags.explicit_driver_libraries,

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use libnvc::host::DeviceRole;
+use libnvc::HostPath;
+use libnvc::host::{Daemon, DeviceRole};
 use libnvc::plan::{EglProfile, Need};
 use libnvc::testing::{device, mount, proc_with};
 
@@ -11,6 +12,7 @@ use crate::Mode;
 
 fn options() -> Options {
     let mut options = Options::new(Mode::Nvml, "/usr/bin/nvidia-cdi-hook".into());
+    options.hooks.knows_sockets = true;
     options.ldconfig = Some("/sbin/ldconfig".into());
     options
 }
@@ -41,7 +43,10 @@ fn fixed() -> Plan {
                 how: libnvc::plan::CompatUse::Search,
                 capabilities: libnvc::request::Capabilities::all(),
             })),
-            mount("/run/nvidia-persistenced/socket", FileClass::Socket),
+            Intent::best_effort(What::Sockets(Sockets {
+                root: HostPath::new("/"),
+                daemons: Daemon::ALL.to_vec(),
+            })),
             device(DeviceRole::Control.path(), 195, 255),
             Intent::required(What::LibraryPath(LibraryPath {
                 directories: vec![Place::At(ContainerPath::new("/usr/lib64"))],
@@ -106,9 +111,9 @@ fn separate_hooks() {
             "hook disable-device-node-modification",
             "hook filter-driver-proc",
             "hook update-application-profile",
+            "hook mount-sockets --daemon persistenced --daemon fabricmanager",
             "mount /usr/bin/nvidia-smi /usr/bin/nvidia-smi ro,nosuid,nodev,rbind,rprivate",
             "mount /usr/lib64/libcuda.so.535.1 /usr/lib64/libcuda.so.535.1 ro,nosuid,nodev,rbind,rprivate",
-            "mount /run/nvidia-persistenced/socket /run/nvidia-persistenced/socket nosuid,nodev,rbind,rprivate,noexec",
         ]
     );
     let [gpu] = content.devices.as_slice() else {
@@ -138,4 +143,19 @@ fn host_paths_include_the_root() {
     );
     let program = "mount /run/nvidia/driver/usr/bin/nvidia-smi /usr/bin/nvidia-smi ro,nosuid,nodev,rbind,rprivate";
     assert!(common.contains(&program.into()), "{common:#?}");
+    let sockets = "hook mount-sockets --driver-root /run/nvidia/driver --daemon persistenced --daemon fabricmanager";
+    assert!(common.contains(&sockets.into()), "{common:#?}");
+}
+
+/// Older programs of upstream fail if they do not know a hook.
+#[test]
+fn only_our_program_mounts_sockets() {
+    let mut options = options();
+    let has_sockets = |options: &Options| {
+        let common = lines(&plan(&fixed(), options).common);
+        common.iter().any(|line| line.contains("socket"))
+    };
+    assert!(has_sockets(&options));
+    options.hooks.knows_sockets = false;
+    assert!(!has_sockets(&options));
 }

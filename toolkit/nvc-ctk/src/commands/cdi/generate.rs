@@ -12,7 +12,7 @@ use nvc_generate::{
     Channels, Files, Flags, GeneratedSpecs, HookProgram, Hooks, Mode, Naming, Options, PARTS,
     generate,
 };
-use nvc_hostfile::system;
+use nvc_hostfile::{ours, system};
 use nvc_policy::config;
 use nvc_policy::config::lookup::Place;
 use nvc_program::hook_names;
@@ -36,6 +36,10 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let most = most_recent(line)?;
     if options.has_one_hook() {
         check_merged(&options.hooks.program.path)?;
+    }
+    if !options.hooks.knows_sockets && !options.flags.no_ipc {
+        let program = &options.hooks.program.path;
+        info!("Leaving out the sockets of daemons: {program} is of another build");
     }
     // Before NVML is asked: a change in between is seen later.
     let machine = Machine::here();
@@ -284,14 +288,24 @@ fn hooks(line: &CommandLine) -> Result<Hooks> {
         other => return Err(invalid(format!("invalid --hooks value: {other}"))),
     };
     let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
+    let path = hook_path(line.given("nvidia-cdi-hook-path"))?;
     Ok(Hooks {
-        program: HookProgram {
-            path: hook_path(line.given("nvidia-cdi-hook-path"))?,
-        },
+        knows_sockets: is_ours(Path::new(&path)),
+        program: HookProgram { path },
         disabled: set(disabled),
         enabled: set(enabled),
         merged,
     })
+}
+
+/// Returns true if a hook program is one of this build. An installer may have put a script into its place.
+fn is_ours(program: &Path) -> bool {
+    let record = ours::record(&std::env::current_exe().unwrap_or_default());
+    let program = ours::behind_script(program.to_owned());
+    let names = ["nvidia-cdi-hook", "nvidia-ctk"];
+    names
+        .iter()
+        .any(|name| ours::is_recorded(&program, name, &record))
 }
 
 /// Returns a path as it is if it is absolute, and below the current directory otherwise: engines read a specification
