@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 use nix::errno::Errno;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use nvc_testkit::driver;
 use nvc_testkit::harness::{self, Need::Root};
 use nvc_testkit::machine::Scratch;
-use nvc_tests::{configure, configure_on, debian};
+use nvc_testkit::{container, driver};
+use nvc_tests::{configure, configure_on, debian, debian_root, start};
 
 fn main() -> ExitCode {
     harness::main(nvc_testkit::tests![&[Root];
@@ -75,21 +75,35 @@ fn the_directory_of_mps() {
     fs::remove_file(file).unwrap();
 }
 
-/// A container's root could create root-owned files for the user, such as set-uid programs.
+/// Any user can create the name, and would be the server of all containers. The container's own user may serve it, but a
+/// container's root could create files of root's there.
 fn the_directory_of_a_users_mps() {
     let scratch = Scratch::new().unwrap();
     let driver = driver::Builder::default().build(scratch.path()).unwrap();
     let pipes = driver.path("/tmp/nvidia-mps");
     let _daemon = UnixListener::bind(pipes.join("of-the-daemon")).unwrap();
-    for (owner, errno) in [(1000, Some(Errno::EROFS)), (0, None)] {
+    for (owner, user, expected) in [
+        (0, 0, Some(None)),
+        (1000, 1000, Some(Some(Errno::EROFS))),
+        (1000, 0, None),
+        (1000, 1001, None),
+    ] {
         std::os::unix::fs::chown(&pipes, Some(owner), None).unwrap();
         fs::set_permissions(&pipes, Permissions::from_mode(0o777)).unwrap();
-        let container = debian();
-        configure_on(&driver, &container, &["--compute", "--device=0"]).succeeds();
+        let container = container::Builder::new(debian_root().no_programs());
+        let container = start(container.owner(user));
+        let outcome = configure_on(&driver, &container, &["--compute", "--device=0"]);
+        let outcome = outcome.outcome().unwrap();
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
         let inside = container.inside("/tmp/nvidia-mps");
-        let made = fs::write(inside.join("file"), "");
-        assert_eq!(made.err().as_ref().and_then(self::errno), errno, "{owner}");
-        UnixStream::connect(inside.join("of-the-daemon")).unwrap();
+        assert_eq!(inside.exists(), expected.is_some(), "{owner} {user}");
+        let refusal = format!("it belongs to the user {owner}, and not to root");
+        assert_eq!(outcome.stderr.contains(&refusal), expected.is_none());
+        if let Some(errno) = expected {
+            let made = fs::write(inside.join("file"), "");
+            assert_eq!(made.err().as_ref().and_then(self::errno), errno, "{owner}");
+            UnixStream::connect(inside.join("of-the-daemon")).unwrap();
+        }
     }
 }
 

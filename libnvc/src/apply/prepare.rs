@@ -186,7 +186,7 @@ impl<'a> Preparation<'a, '_> {
             devices: None,
             skipped,
         };
-        let mut sources = HostSources::new(self.root);
+        let mut sources = HostSources::new(self.root, self.container.process.owner().0);
         let mut before_cache = 0;
         let mut devices = Vec::new();
         let mut nodes = Vec::new();

@@ -12,7 +12,7 @@ use nix::sys::stat::{FileStat, SFlag, fstatat};
 
 use crate::apply::steps::BindKind;
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::{DeviceNumber, DriverRoot, nodes};
+use crate::host::{DeviceNumber, DriverRoot, is_ours, nodes};
 use crate::inroot::{self, Identity, RootDir};
 use crate::path::{ContainerPath, HostPath};
 use crate::sys::mount::{self, MountAttributes};
@@ -69,14 +69,17 @@ pub(in crate::apply) enum ExpectedType {
 #[derive(Debug)]
 pub(in crate::apply) struct HostSources<'r> {
     root: &'r DriverRoot,
+    /// The user of the container's process.
+    user: u32,
     /// The directory of the last source: most sources have neighbours.
     directory: Option<(HostPath, OwnedFd)>,
 }
 
 impl<'r> HostSources<'r> {
-    pub(in crate::apply) fn new(root: &'r DriverRoot) -> Self {
+    pub(in crate::apply) fn new(root: &'r DriverRoot, user: u32) -> Self {
         Self {
             root,
+            user,
             directory: None,
         }
     }
@@ -114,7 +117,24 @@ impl<'r> HostSources<'r> {
                 _ => error,
             }
         })?;
+        if let ExpectedType::Kind(BindKind::Ipc) = expected {
+            self.check_owner(fd.as_fd(), &name)?;
+        }
         ReadySource::new(fd.as_fd(), name, expected, location)
+    }
+
+    /// Refuses a directory for clients that belongs to another user of the host: any user can create the name of MPS's,
+    /// and would be the server of all containers. The container's own user may serve it.
+    fn check_owner(&self, fd: BorrowedFd<'_>, name: &Path) -> Result<()> {
+        let stat = inroot::stat(fd).map_err(|errno| Error::file("stat failed", name, errno))?;
+        let owner = stat.st_uid;
+        if inroot::kind(&stat) != SFlag::S_IFDIR || is_ours(owner) || owner == self.user {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::Malformed, "leaving out a directory of sockets");
+        Err(error.of(name.display()).because(format!(
+            "it belongs to the user {owner}, and not to root, the caller or the container's user"
+        )))
     }
 
     /// Opens a real path without following links created since discovery: the MPS directory lies in a directory that
@@ -248,6 +268,11 @@ impl ExpectedType {
                 );
                 Err(Error::new(ErrorKind::Malformed, text))
             }
+            // A daemon that runs as a user of its own can put anything there.
+            Self::Kind(BindKind::Ipc) if !matches!(kind, SFlag::S_IFSOCK | SFlag::S_IFDIR) => {
+                let error = Error::new(ErrorKind::Malformed, "unexpected file");
+                Err(error.of(name.display()).because("it is not a socket"))
+            }
             Self::Kind(_) => Ok(()),
         }
     }
@@ -260,8 +285,9 @@ impl ExpectedType {
     /// the host: a container's root could create files owned by root in that user's directory.
     fn attributes(self, stat: Option<&FileStat>) -> MountAttributes {
         use MountAttributes as A;
-        let is_for_clients =
-            || stat.is_some_and(|stat| inroot::kind(stat) == SFlag::S_IFDIR && is_ours(stat));
+        let is_for_clients = || {
+            stat.is_some_and(|stat| inroot::kind(stat) == SFlag::S_IFDIR && is_ours(stat.st_uid))
+        };
         match self {
             Self::Device(_) | Self::Kind(BindKind::DeviceDirectory) => {
                 A::RDONLY | A::NOSUID | A::NOEXEC
@@ -284,17 +310,6 @@ impl ExpectedType {
             Self::Kind(_) => MountAttributes::empty(),
         }
     }
-}
-
-/// Returns true if a file belongs to root or to the caller, or to a user that the caller's user namespace does not map;
-/// there the caller has no special privileges.
-fn is_ours(stat: &FileStat) -> bool {
-    const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD; // PROC_USER_INIT_INO
-    let is_rootless = || {
-        let namespace = nix::sys::stat::stat("/proc/self/ns/user");
-        namespace.is_ok_and(|stat| stat.st_ino != FIRST_USER_NAMESPACE)
-    };
-    [0, nix::unistd::geteuid().as_raw()].contains(&stat.st_uid) || is_rootless()
 }
 
 /// Clones the mount at a descriptor and restricts the clone while it is not visible to others.
@@ -388,7 +403,7 @@ mod tests {
         let root = DriverRoot::open(dir.path()).unwrap();
         for path in ["/tmp/mps", "/tmp/mps/pipe"] {
             let ipc = ExpectedType::Kind(BindKind::Ipc);
-            let error = HostSources::new(&root).open(&HostPath::new(path), ipc);
+            let error = HostSources::new(&root, 0).open(&HostPath::new(path), ipc);
             assert_eq!(error.unwrap_err().errno(), Some(Errno::ELOOP), "{path}");
         }
     }
