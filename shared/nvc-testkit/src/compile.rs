@@ -29,6 +29,8 @@ pub enum Source {
     Failure,
     /// Reports the device accesses of a process; handles cgroup v2 device programs.
     DeviceProbe,
+    /// Reports what programs of a container find: libraries, programs, files.
+    Look,
     /// Runs a program with a chosen pid.
     WithPid,
     /// Mounts a directory with shifted owners (idmapped).
@@ -58,6 +60,7 @@ impl Source {
             Self::NvidiaSmi => include_str!("../c/nvidia-smi.c"),
             Self::Failure => include_str!("../c/failure.c"),
             Self::DeviceProbe => include_str!("../c/device-probe.c"),
+            Self::Look => include_str!("../c/look.c"),
             Self::WithPid => include_str!("../c/with-pid.c"),
             Self::IdMap => include_str!("../c/idmap.c"),
             Self::Baseline => include_str!("../c/baseline.c"),
@@ -76,7 +79,9 @@ impl Source {
             Self::Dxcore => &["-shared", "-fPIC", "-Wl,-soname,libdxcore.so"],
             Self::Cuda => &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"],
             // glibc before 2.34 has dlopen in a separate library.
-            Self::NvidiaSmi | Self::Baseline | Self::NvmlCaller => &["-Wl,--as-needed", "-ldl"],
+            Self::NvidiaSmi | Self::Baseline | Self::NvmlCaller | Self::Look => {
+                &["-Wl,--as-needed", "-ldl"]
+            }
             // NVML must use its open().
             Self::NvmlAsk => &["-rdynamic", "-Wl,--as-needed", "-ldl"],
             Self::Failure => &["-static"],

@@ -30,7 +30,7 @@ pub enum Layout {
 pub const COMPAT_NOTE: &str = r#"{"format":1,"CUDA version":"12.9","driver":[535,550,560,565,570,575],"device":[1,2,3,4,5,6,7,8,9,10,11,12,13]}"#;
 
 /// A change to a root before its linker cache is generated.
-type Edit = Box<dyn Fn(&Path) -> io::Result<()>>;
+type Edit = Box<dyn Fn(&Path) -> io::Result<()> + Send>;
 
 /// Options of a container root.
 pub struct Builder {
@@ -98,7 +98,7 @@ impl Builder {
 
     /// Applies a change before the linker cache is generated.
     #[must_use]
-    pub fn edit(mut self, change: impl Fn(&Path) -> io::Result<()> + 'static) -> Self {
+    pub fn edit(mut self, change: impl Fn(&Path) -> io::Result<()> + Send + 'static) -> Self {
         self.edits.push(Box::new(change));
         self
     }
