@@ -1,6 +1,6 @@
 //! `nvidia-container-cli`: injects NVIDIA GPUs and their driver into Linux containers.
 //!
-//! nvc-options parses the command line like argp ([`getopt`]), according to the table in [`args`], which [`help`]
+//! nvc-options parses the command line like argp ([`getopt`]), according to the table in [`args`], which nvc-help
 //! renders; [`request`] converts it to a typed request, [`commands`] runs it with libnvc, [`output`] prints.
 
 #![forbid(unsafe_code)]
@@ -23,9 +23,9 @@ mod version;
 use std::ffi::OsString;
 
 use libnvc::host::query::serve_if_asked;
-use nvc_options::args::{self, Command};
+use nvc_options::args;
 use nvc_options::getopt::{self, Caller, Parsed, Question};
-use nvc_options::help;
+use nvc_options::table::Command;
 use nvc_program::hints;
 
 libnvc::main!(run);
@@ -82,7 +82,7 @@ fn run() -> u8 {
 /// Returns the answer to `question` about the program or one of its commands.
 fn answer(question: Question, command: &Command, program: &str) -> String {
     match question {
-        Question::Help => help::text(command),
+        Question::Help => nvc_help::text(nvc_help::cli(), &[command.name]),
         Question::Usage if command.name == args::PROGRAM => getopt::usage(program, command),
         Question::Usage => getopt::usage(&format!("{program} {}", command.name), command),
         Question::Version => version::text(),

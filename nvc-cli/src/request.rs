@@ -10,7 +10,8 @@ use libnvc::require::{MAX_REQUIREMENTS, Requirement};
 use libnvc::select::parse_imex_channels;
 use libnvc::{Error, Target};
 use nix::errno::Errno;
-use nvc_options::getopt::{CommandLine, GivenOptions};
+use nvc_options::Given;
+use nvc_options::getopt::CommandLine;
 
 use crate::failure::{Categorise, CommandError, INVALID_ROOTFS, category};
 use crate::user;
@@ -113,7 +114,7 @@ pub(crate) fn read(words: &CommandLine) -> Result<Request, CommandError> {
     Ok(Request { global, task })
 }
 
-fn global(given: &GivenOptions) -> Result<Global, CommandError> {
+fn global(given: &Given) -> Result<Global, CommandError> {
     let mut options = LibraryOptions::empty();
     options.set(LibraryOptions::LOAD_KMODS, given.has("load-kmods"));
     options.set(
@@ -135,7 +136,7 @@ fn global(given: &GivenOptions) -> Result<Global, CommandError> {
     })
 }
 
-fn info(given: &GivenOptions) -> Result<Info, CommandError> {
+fn info(given: &Given) -> Result<Info, CommandError> {
     let format = match (given.has("csv"), format(given)?) {
         (true, None) => Format::Csv,
         (true, Some(_)) => {
@@ -149,7 +150,7 @@ fn info(given: &GivenOptions) -> Result<Info, CommandError> {
     Ok(Info { format })
 }
 
-fn list(given: &GivenOptions, command_words: usize) -> Result<List, CommandError> {
+fn list(given: &Given, command_words: usize) -> Result<List, CommandError> {
     let driver_options = driver_options(given);
     // The later of the two has precedence.
     let firmwares = given.has("firmwares")
@@ -179,7 +180,7 @@ fn list(given: &GivenOptions, command_words: usize) -> Result<List, CommandError
     Ok(list)
 }
 
-fn configure(given: &GivenOptions, operand: Option<&OsStr>) -> Result<Configure, CommandError> {
+fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, CommandError> {
     let pid = given.last("pid").map(pid).transpose()?.flatten();
     let rootfs = PathBuf::from(operand.unwrap_or_default());
     // With a process, `/' can be its root; libnvc compares that with the caller's.
@@ -245,7 +246,7 @@ fn pid(text: &OsStr) -> Result<Option<i32>, CommandError> {
     }
 }
 
-fn devices(given: &GivenOptions) -> Result<DeviceRequest, CommandError> {
+fn devices(given: &Given) -> Result<DeviceRequest, CommandError> {
     let channels = names(given, "imex-channel", "IMEX channels").category(category::IMEX)?;
     let imex_channels = parse_imex_channels(&channels).category(category::IMEX)?;
     let names = |option, what| names(given, option, what).category(category::INPUT);
@@ -257,7 +258,7 @@ fn devices(given: &GivenOptions) -> Result<DeviceRequest, CommandError> {
     })
 }
 
-fn driver_options(given: &GivenOptions) -> DriverOptions {
+fn driver_options(given: &Given) -> DriverOptions {
     let mut options = DriverOptions::empty();
     for (name, option) in [
         ("no-persistenced", DriverOptions::NO_PERSISTENCED),
@@ -269,13 +270,13 @@ fn driver_options(given: &GivenOptions) -> DriverOptions {
     options
 }
 
-fn capabilities(given: &GivenOptions) -> Capabilities {
+fn capabilities(given: &Given) -> Capabilities {
     let words = Capabilities::all().words();
     let named = words.filter(|word| given.has(word));
     named.filter_map(Capabilities::from_word).collect()
 }
 
-fn cuda_compat(given: &GivenOptions) -> Result<CudaCompatMode, CommandError> {
+fn cuda_compat(given: &Given) -> Result<CudaCompatMode, CommandError> {
     let mode = match given.last("cuda-compat-mode") {
         None => CudaCompatMode::Mount,
         Some(mode) => match mode.to_str() {
@@ -297,7 +298,7 @@ fn cuda_compat(given: &GivenOptions) -> Result<CudaCompatMode, CommandError> {
     })
 }
 
-fn format(given: &GivenOptions) -> Result<Option<Format>, CommandError> {
+fn format(given: &Given) -> Result<Option<Format>, CommandError> {
     let Some(name) = given.last("format") else {
         return Ok(None);
     };
@@ -312,7 +313,7 @@ fn format(given: &GivenOptions) -> Result<Option<Format>, CommandError> {
 }
 
 /// Returns the names in all values of an option, which name `what`.
-fn names(given: &GivenOptions, option: &str, what: &str) -> libnvc::Result<Vec<String>> {
+fn names(given: &Given, option: &str, what: &str) -> libnvc::Result<Vec<String>> {
     let values: Vec<_> = given.all(option).map(|v| v.to_string_lossy()).collect();
     parse_names(what, &values.join(","))
 }

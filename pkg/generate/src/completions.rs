@@ -9,7 +9,6 @@ use std::path::Path;
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{Shell, generate};
 use nvc_options::args::PROGRAM;
-use nvc_options::help;
 
 /// Writes below `share`.
 pub(crate) fn write(share: &Path) -> io::Result<()> {
@@ -61,7 +60,7 @@ pub(crate) fn fix_bash(script: Vec<u8>, program: &str) -> io::Result<Vec<u8>> {
 
 /// The option table, with what is known of the values.
 fn table() -> Command {
-    help::command()
+    nvc_help::cli()
         .mut_args(describe)
         .mut_subcommands(|command| command.mut_args(describe))
 }

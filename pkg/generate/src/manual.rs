@@ -7,7 +7,6 @@ use std::path::Path;
 use clap::Command;
 use clap_mangen::Man;
 use nvc_options::args::PROGRAM;
-use nvc_options::help;
 
 /// Returns the sections after the options on the page of the program, or of one of its commands.
 fn further_sections(command: &str) -> Option<&'static str> {
@@ -29,7 +28,7 @@ const DESCRIPTION: &str = "Finds the driver on this machine, and puts it and cho
 
 /// Writes into `directory`.
 pub(crate) fn write(directory: &Path, date: &str) -> io::Result<()> {
-    let program = help::command();
+    let program = nvc_help::cli();
     for command in std::iter::once(&program).chain(program.get_subcommands()) {
         let name = match command.get_name() {
             PROGRAM => PROGRAM.to_owned(),
@@ -79,7 +78,7 @@ mod tests {
     fn every_command_has_a_page_with_all_its_options() {
         let directory = std::env::temp_dir().join(format!("nvc-manual-{}", std::process::id()));
         write(&directory, "2026-01-01").unwrap();
-        let program = help::command();
+        let program = nvc_help::cli();
         for command in program.get_subcommands() {
             let file = format!("{PROGRAM}-{}.1", command.get_name());
             let page = std::fs::read_to_string(directory.join(file)).unwrap();

@@ -6,7 +6,8 @@ use std::path::Path;
 use clap::Command;
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
-use nvc_options::ctk::{PROGRAM, clap};
+use nvc_help::ctk;
+use nvc_options::ctk::PROGRAM;
 
 use crate::completions::fix_bash;
 
@@ -34,7 +35,7 @@ pub(crate) fn write(share: &Path, date: &str) -> io::Result<()> {
         ),
     ] {
         let mut text = Vec::new();
-        generate(shell, &mut clap(), PROGRAM, &mut text);
+        generate(shell, &mut ctk(), PROGRAM, &mut text);
         if shell == Shell::Bash {
             text = fix_bash(text, PROGRAM)?;
         }
@@ -46,7 +47,7 @@ pub(crate) fn write(share: &Path, date: &str) -> io::Result<()> {
 /// One page: the program, then each command with its options.
 fn page(date: &str) -> io::Result<Vec<u8>> {
     let version = env!("CARGO_PKG_VERSION");
-    let program = clap();
+    let program = ctk();
     let about = program
         .get_about()
         .map(ToString::to_string)

@@ -1,14 +1,21 @@
-//! Holds the command lines of nvidia-container-cli and nvidia-ctk, and getopt's grammar.
+//! Holds the command lines of the programs: one type for options, one scanner with a few grammars, and the tables of
+//! nvidia-container-cli and nvidia-ctk.
 //!
-//! The programs share the tables with the generator of manual pages and completions (`pkg/generate`) and with a fuzz
-//! target.
+//! nvc-help renders the tables; nothing here needs clap, so hooks can link it.
 
 #![forbid(unsafe_code)]
+
+pub mod given;
+pub mod mistake;
+pub mod scan;
+pub mod table;
 
 // nvidia-container-cli
 pub mod args;
 pub mod getopt;
-pub mod help;
 
 // nvidia-ctk
 pub mod ctk;
+
+pub use given::Given;
+pub use table::{Command, Opt, Takes};

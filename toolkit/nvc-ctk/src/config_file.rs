@@ -6,8 +6,8 @@
 mod values;
 
 use libnvc::{Error, ErrorKind, Result};
+use nvc_options::scan::boolean;
 use nvc_policy::config::keys::{self, KEYS, Key, Kind, LDCONFIG, Shown, USER};
-use nvc_program::goflag::boolean;
 use toml_edit::{Array, DocumentMut, Item, Table, Value};
 
 use crate::toml_values;

@@ -1,12 +1,13 @@
 //! Parses a command line and the environment according to the [`table`].
 
-use std::collections::{HashMap, VecDeque};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
+use nvc_options::given::items;
+use nvc_options::scan::{Event, Scanner, URFAVE, boolean};
+use nvc_options::{Command, Opt, Takes};
 use nvc_program::hints::did_you_mean;
-use nvc_program::urfave::{Given, Word, as_boolean, items};
 
-use crate::table::{self, CommandNode, Opt, Takes};
+use crate::table;
 
 /// The result of parsing.
 #[derive(Debug)]
@@ -28,67 +29,86 @@ pub(crate) struct CommandLine {
     pub(crate) path: Vec<&'static str>,
     /// The words after the options.
     pub(crate) rest: Vec<String>,
-    texts: HashMap<&'static str, Vec<String>>,
-    flags: HashMap<&'static str, bool>,
-    given: Vec<&'static str>,
+    settings: Vec<Setting>,
     /// Global options before a command that has its own of that name, and so does not get them.
     pub(crate) without_effect: Vec<&'static str>,
 }
 
+/// An option of the command with its values.
+#[derive(Debug)]
+struct Setting {
+    opt: &'static Opt,
+    /// `true` or `false` for a flag.
+    values: Vec<String>,
+    /// On the command line or in the environment.
+    is_given: bool,
+}
+
 impl CommandLine {
+    fn setting(&self, name: &str) -> Option<&Setting> {
+        self.settings
+            .iter()
+            .find(|setting| setting.opt.long == name)
+    }
+
     /// Returns true if a flag is set.
     pub(crate) fn flag(&self, name: &str) -> bool {
-        self.flags.get(name).copied().unwrap_or(false)
+        self.text(name) == "true"
     }
 
     /// Returns the value of an option, or its default; the last one has precedence.
     pub(crate) fn text(&self, name: &str) -> &str {
-        self.texts
-            .get(name)
-            .and_then(|values| values.last())
-            .map_or("", String::as_str)
+        self.list(name).last().map_or("", String::as_str)
     }
 
     /// Returns the value of an option given on the command line or in the environment.
     pub(crate) fn given(&self, name: &str) -> Option<&str> {
-        self.given.contains(&name).then(|| self.text(name))
+        let setting = self.setting(name).filter(|setting| setting.is_given);
+        setting.map(|_| self.text(name))
     }
 
     /// Returns the equivalent command line, including options from the environment, without some options.
     pub(crate) fn spelled_out_without(&self, omitted: &[&str]) -> Vec<String> {
-        let mut words: Vec<String> = std::iter::once(table::PROGRAM)
-            .chain(self.path.iter().copied())
-            .map(String::from)
-            .collect();
-        for name in self.given.iter().filter(|name| !omitted.contains(name)) {
-            if let Some(flag) = self.flags.get(name) {
-                words.push(if *flag {
-                    format!("--{name}")
-                } else {
-                    format!("--{name}=false")
-                });
-            } else if let Some(values) = self.texts.get(name) {
-                words.extend(values.iter().map(|value| format!("--{name}={value}")));
+        let path = [table::PROGRAM]
+            .into_iter()
+            .chain(self.path.iter().copied());
+        let mut words: Vec<String> = path.map(String::from).collect();
+        for Setting { opt, values, .. } in self.settings.iter().filter(|s| s.is_given) {
+            let name = opt.long;
+            if omitted.contains(&name) {
+                continue;
             }
+            words.extend(
+                values
+                    .iter()
+                    .map(|value| match (opt.takes, value.as_str()) {
+                        (Takes::Flag, "true") => format!("--{name}"),
+                        _ => format!("--{name}={value}"),
+                    }),
+            );
         }
         words
     }
 
     /// Returns the values of a list.
     pub(crate) fn list(&self, name: &str) -> &[String] {
-        self.texts.get(name).map_or(&[], Vec::as_slice)
+        self.setting(name).map_or(&[], |setting| &setting.values)
     }
 }
 
 /// Parses words, with the program's name first.
 ///
-/// The grammar is that of upstream's library ([`nvc_program::urfave`]): a flag may be repeated, an outer command's options are known to the inner ones, and each command has a command `help`.
+/// The grammar is that of upstream's library: a flag may be repeated, an outer command's options are known to the inner
+/// ones, and each command has a command `help`.
 pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> Read {
-    let words = words.iter().skip(1).map(|word| word.to_string_lossy());
+    let words = words.iter().skip(1);
+    let words: Vec<_> = words
+        .map(|word| OsString::from(word.to_string_lossy().into_owned()))
+        .collect();
     let mut parser = LineParser {
-        words: words.map(|word| word.into_owned()).collect(),
+        scanner: Scanner::new(&URFAVE, &words),
         levels: vec![&table::ROOT],
-        values: HashMap::new(),
+        given: Vec::new(),
     };
     parser.read(variable).unwrap_or_else(|error| Read::Mistake {
         text: help(&parser.path()),
@@ -97,56 +117,68 @@ pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsStrin
 }
 
 /// The state of the parser.
-struct LineParser {
-    words: VecDeque<String>,
+struct LineParser<'w> {
+    scanner: Scanner<'w>,
     /// The program and the commands below it, the innermost last.
-    levels: Vec<&'static CommandNode>,
-    /// The values of an option, by the level of the command that has it and its long name.
-    values: HashMap<(usize, &'static str), Vec<String>>,
+    levels: Vec<&'static Command>,
+    given: Vec<(&'static Opt, String)>,
 }
 
-impl LineParser {
+impl LineParser<'_> {
     fn path(&self) -> Vec<&'static str> {
         self.levels.iter().skip(1).map(|node| node.name).collect()
     }
 
-    fn node(&self) -> &'static CommandNode {
+    fn node(&self) -> &'static Command {
         self.levels.last().copied().unwrap_or(&table::ROOT)
+    }
+
+    /// Returns the known options: inner commands first; the program's own are not for commands.
+    fn tables(&self) -> Vec<&'static [Opt]> {
+        let own = self.levels.iter().rev().map(|node| node.options);
+        own.take(self.levels.len().saturating_sub(1).max(1))
+            .chain([&table::GLOBAL[..]])
+            .collect()
     }
 
     fn read(&mut self, variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Read, String> {
         let (mut rest, mut wants_help) = (Vec::new(), false);
-        while let Some(word) = self.words.pop_front() {
+        while let Some(event) = self.scanner.next(&self.tables()) {
+            let word = match event.map_err(|mistake| mistake.by_urfave())? {
+                Event::Option(opt, value) => {
+                    let value = value.map(OsStr::to_string_lossy).unwrap_or_default();
+                    match (opt.takes, opt.long) {
+                        (Takes::Flag, "help") => wants_help = true,
+                        (Takes::Flag, "version") => return Ok(Read::Text(version())),
+                        (Takes::Flag, _) => {
+                            let is_on = value.is_empty() || boolean(&value) == Some(true);
+                            self.given.push((opt, is_on.to_string()));
+                        }
+                        _ => self.given.push((opt, value.into_owned())),
+                    }
+                    continue;
+                }
+                Event::Word(word) => word.to_string_lossy(),
+            };
             let trimmed = word.trim();
-            let command = self
-                .node()
-                .commands
-                .iter()
-                .find(|node| node.name == trimmed || node.aliases.contains(&trimmed));
-            match (command, Word::of(trimmed)) {
-                (Some(_), _) | (_, Word::Plain) if !rest.is_empty() && self.is_command(trimmed) => {
-                    rest.push(word);
-                    rest.extend(self.words.drain(..));
+            let command = self.node().commands.iter();
+            let command = command.into_iter().find(|node| node.is_called(trimmed));
+            match command {
+                _ if !self.is_command(trimmed) => rest.push(word.into_owned()),
+                _ if !rest.is_empty() => {
+                    rest.push(word.into_owned());
+                    break;
                 }
-                (Some(command), _) => {
+                None => return Ok(self.help_on_next()),
+                Some(command) => {
                     self.levels.push(command);
-                    if command.name == "hook" {
-                        rest.extend(self.words.drain(..)); // the hook program reads them
+                    if command.passes_on {
+                        break;
                     }
                 }
-                (None, Word::Plain) if self.is_command(trimmed) => return Ok(self.help_on_next()),
-                (None, Word::Plain) => rest.push(word),
-                (None, Word::End) => rest.extend(self.words.drain(..)),
-                (None, Word::Option(given)) => match bare(trimmed) {
-                    "help" | "h" => wants_help = true,
-                    "version" | "v" if self.levels.len() == 1 => return Ok(Read::Text(version())),
-                    _ if given.has_two_dashes || self.find(given.name).is_some() => {
-                        self.option(given)?;
-                    }
-                    letters => self.bundle(letters)?,
-                },
             }
         }
+        rest.extend(texts(self.scanner.rest()));
         let node = self.node();
         let does_something = node.commands.is_empty() || node.name == "config";
         match rest.first() {
@@ -166,14 +198,14 @@ impl LineParser {
 
     /// Returns true if a word is a command here; every command has a command `help`.
     fn is_command(&self, word: &str) -> bool {
-        let is_it = |node: &CommandNode| node.name == word || node.aliases.contains(&word);
-        matches!(word, "help" | "h") || self.node().commands.iter().any(is_it)
+        let mut known = self.node().commands.iter();
+        matches!(word, "help" | "h") || known.any(|node| node.is_called(word))
     }
 
     /// Returns the help of the command that follows the word `help`.
     fn help_on_next(&mut self) -> Read {
         let mut path = self.path();
-        if let Some(word) = self.words.pop_front() {
+        if let Some(word) = texts(self.scanner.rest()).next() {
             if !self.is_command(&word) {
                 return self.unknown(word);
             }
@@ -183,142 +215,88 @@ impl LineParser {
         Read::Text(help(&path))
     }
 
-    /// Finds an option by name, inner commands first; returns it with the level of its command.
-    fn find(&self, name: &str) -> Option<(usize, &'static Opt)> {
-        let levels = self.levels.iter().enumerate().rev();
-        let mut known = levels.flat_map(|(level, node)| {
-            let global = if level == 0 { table::GLOBAL } else { &[] };
-            let own = node.options.iter().chain(global);
-            own.map(move |opt| (level, opt))
-        });
-        known.find(|(_, opt)| opt.is_called(name))
-    }
-
-    /// Parses several short options in one word, `-io FILE`.
-    fn bundle(&mut self, letters: &str) -> Result<(), String> {
-        let mut rest = letters;
-        while let Some(letter) = rest.chars().next() {
-            let (one, others) = rest.split_at(letter.len_utf8());
-            if self.find(one).is_none() {
-                return Err(format!("flag provided but not defined: -{letters}"));
-            }
-            if others.is_empty() || others.starts_with('=') {
-                return self.option(Given::of(rest));
-            }
-            self.option(Given::of(one))?;
-            rest = others;
-        }
-        Ok(())
-    }
-
-    /// Parses an option with its value, which may be the next word.
-    fn option(&mut self, given: Given<'_>) -> Result<(), String> {
-        let (level, opt) = self.find(given.name).ok_or_else(|| given.unknown())?;
-        let value = match opt.takes {
-            Takes::Flag => given.called(opt.long).flag()?.to_string(),
-            _ => given.text(|| self.words.pop_front())?,
-        };
-        self.values
-            .entry((level, opt.long))
-            .or_default()
-            .push(value);
-        Ok(())
-    }
-
     /// Collects the values of the command's options: the command line, then the environment, then the default.
     fn collect(
         &self,
         rest: Vec<String>,
         variable: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<CommandLine, String> {
+        let node = self.node();
+        let options: Vec<_> = table::ROOT.options_of(node).collect();
         let mut line = CommandLine {
             path: self.path(),
             rest,
-            texts: HashMap::new(),
-            flags: HashMap::new(),
-            given: Vec::new(),
+            settings: Vec::new(),
             without_effect: Vec::new(),
         };
-        let node = self.node();
-        let hidden = |global: &&Opt| {
-            let mut own = node.options.iter();
-            own.any(|opt| opt.is_called(global.long))
-        };
-        let given = table::GLOBAL
-            .iter()
-            .filter(|global| self.values.contains_key(&(0, global.long)));
-        line.without_effect
-            .extend(given.filter(hidden).map(|global| global.long));
         // Engines start a hook with an environment that can be a container's.
-        let is_hook = node.name == "hook";
-        let variable = |name: &str| if is_hook { None } else { variable(name) };
-        for opt in table::options(node) {
-            let is_own = node.options.iter().any(|own| own.long == opt.long);
-            let level = if is_own { self.levels.len() - 1 } else { 0 };
-            let given = self.values.get(&(level, opt.long)).cloned();
-            let given = given.or_else(|| from_environment(opt, &variable));
-            if given.is_some() {
-                line.given.push(opt.long);
+        let variable = |name: &str| if node.passes_on { None } else { variable(name) };
+        for global in &table::GLOBAL {
+            let is_given = self.values(global).next().is_some();
+            if is_given && node.options.iter().any(|own| own.is_called(global.long)) {
+                line.without_effect.push(global.long);
             }
-            store(&mut line, opt, given)?;
+        }
+        for opt in options {
+            let given: Vec<_> = self.values(opt).map(str::to_owned).collect();
+            let given = match given.is_empty() {
+                true => from_environment(opt, &variable)?,
+                false => Some(given),
+            };
+            let is_given = given.is_some();
+            let values = match (given, opt.takes) {
+                (Some(values), Takes::Values(_)) => {
+                    let items = values.iter().flat_map(|value| items(opt, value));
+                    items.map(str::to_owned).collect()
+                }
+                (Some(values), _) => values,
+                (None, Takes::Values(_)) => Vec::new(),
+                (None, _) => vec![opt.default.to_owned()],
+            };
+            line.settings.push(Setting {
+                opt,
+                values,
+                is_given,
+            });
         }
         Ok(line)
     }
+
+    fn values(&self, of: &'static Opt) -> impl Iterator<Item = &str> {
+        let given = self.given.iter().filter(|(opt, _)| std::ptr::eq(*opt, of));
+        given.map(|(_, value)| value.as_str())
+    }
+}
+
+fn texts(words: &[OsString]) -> impl Iterator<Item = String> {
+    words.iter().map(|word| word.to_string_lossy().into_owned())
 }
 
 /// Returns the value of the first variable that is set. An empty one is an empty text, or a flag that is off; an empty
 /// list variable is ignored.
-fn from_environment(opt: &Opt, variable: &dyn Fn(&str) -> Option<OsString>) -> Option<Vec<String>> {
-    let value = opt.env.iter().find_map(|name| variable(name))?;
+fn from_environment(
+    opt: &Opt,
+    variable: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<Option<Vec<String>>, String> {
+    let Some(value) = opt.env.iter().find_map(|name| variable(name)) else {
+        return Ok(None);
+    };
     let value = value.to_string_lossy().into_owned();
-    match opt.takes {
+    Ok(match opt.takes {
         Takes::Flag if value.is_empty() => Some(vec!["false".into()]),
-        Takes::List(_) if value.is_empty() => None,
-        _ => Some(vec![value]),
-    }
-}
-
-/// Returns an option without its dashes.
-fn bare(option: &str) -> &str {
-    let option = option.strip_prefix('-').unwrap_or(option);
-    option.strip_prefix('-').unwrap_or(option)
-}
-
-fn store(
-    line: &mut CommandLine,
-    opt: &'static Opt,
-    given: Option<Vec<String>>,
-) -> Result<(), String> {
-    match opt.takes {
         Takes::Flag => {
-            let value = given.and_then(|mut values| values.pop());
-            let value = value.map_or(Ok(false), |value| as_boolean(opt.long, &value))?;
-            line.flags.insert(opt.long, value);
+            let name = opt.long;
+            let invalid = || format!("invalid value \"{value}\" for --{name}: not a boolean");
+            Some(vec![boolean(&value).ok_or_else(invalid)?.to_string()])
         }
-        Takes::Text(_) => {
-            let default = || vec![opt.default.to_string()];
-            line.texts.insert(opt.long, given.unwrap_or_else(default));
-        }
-        Takes::List(_) => {
-            let values = given.unwrap_or_default();
-            let items = values.iter().flat_map(|value| items(value));
-            line.texts
-                .insert(opt.long, items.map(str::to_owned).collect());
-        }
-    }
-    Ok(())
+        Takes::Values(_) if value.is_empty() => None,
+        _ => Some(vec![value]),
+    })
 }
 
 /// Returns the help of the command with this path.
 fn help(path: &[&str]) -> String {
-    let mut found = table::clap();
-    found.build();
-    for word in path {
-        if let Some(inner) = found.find_subcommand(word) {
-            found = inner.clone();
-        }
-    }
-    found.render_help().to_string()
+    nvc_help::text(nvc_help::ctk(), path)
 }
 
 fn version() -> String {
@@ -360,15 +338,18 @@ mod tests {
             for inner in node.commands {
                 nodes.push((inner, [&path[..], &[inner.name]].concat()));
             }
-            let examples = table::examples(node.name);
+            let examples = node.after.lines().map(str::trim_start);
+            let examples: Vec<_> = examples
+                .filter(|line| line.starts_with("nvidia-ctk"))
+                .collect();
             if node.name == table::PROGRAM {
                 assert!(examples.len() > 1);
             } else if (node.commands.is_empty() || node.name == "config") && node.name != "hook" {
                 assert!(!examples.is_empty(), "{path:?}");
             }
-            for (text, what) in examples {
+            assert!(help(&path).contains(node.after));
+            for text in examples {
                 let words = text.strip_prefix("nvidia-ctk ").unwrap();
-                assert!(help(&path).contains(text) && help(&path).contains(what));
                 match read_with(words, &[]) {
                     Read::CommandLine(line) if !path.is_empty() => assert_eq!(line.path, path),
                     Read::CommandLine(_) | Read::Text(_) => assert!(path.is_empty(), "{text}"),

@@ -1,6 +1,7 @@
 //! Formats usage texts and error messages like argp: lines of at most 79 columns, continuations indented.
 
-use crate::args::{Command, HELP, Opt, Takes, USAGE, VERSION};
+use crate::args::TABLE;
+use crate::table::{Command, Opt, Takes};
 
 /// argp's right margin: the last text of a line must end before this column.
 const MARGIN: usize = 79;
@@ -30,17 +31,15 @@ fn where_to_find_help(name: &str) -> String {
 
 /// Formats the output of `--usage`: upstream's options in argp's order.
 pub fn usage(name: &str, command: &Command) -> String {
-    let mut options: Vec<&Opt> = command
-        .options
-        .iter()
-        .chain([&HELP, &USAGE, &VERSION])
-        .filter(|option| !option.addition)
+    let options = TABLE.options_of(command);
+    let mut options: Vec<&Opt> = options
+        .filter(|option| !option.addition && !option.hidden)
         .collect();
     options.sort_by_key(|option| sort_key(option));
 
     let letters: String = options
         .iter()
-        .filter(|option| option.takes == Takes::Nothing)
+        .filter(|option| option.takes == Takes::Flag)
         .filter_map(|option| option.short)
         .collect();
     let mut pieces = vec![Piece {
@@ -64,7 +63,7 @@ pub fn usage(name: &str, command: &Command) -> String {
     for Opt { long, takes, .. } in options {
         pieces.push(Piece {
             text: match takes {
-                Takes::Nothing => format!("[--{long}]"),
+                Takes::Flag => format!("[--{long}]"),
                 Takes::PerhapsValue(value) => format!("[--{long}[={value}]]"),
                 Takes::Value(value) | Takes::Values(value) => format!("[--{long}={value}]"),
             },
@@ -146,7 +145,7 @@ fn wrap(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{PROGRAM, TABLE};
+    use crate::args::PROGRAM;
 
     #[test]
     fn usage_of_the_program() {
