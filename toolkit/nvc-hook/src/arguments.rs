@@ -1,8 +1,11 @@
 //! Parses the command line like upstream's hook: Go's options before the command, ours after it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use nvc_program::goflag::Flags;
+use nvc_options::scan::{Event, GO, Grammar, Scanner, scan};
+use nvc_options::table::{flag, value};
+use nvc_options::{Given, Opt};
 
 /// Options of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,12 +24,24 @@ pub(crate) struct Options {
     pub specification: Option<PathBuf>,
 }
 
-/// Our runtime appends these options: UUIDs, separated by commas, [`libnvc::host::Inventory`]'s text, and two absolute
-/// paths. No image can set them.
-const DEVICES: &str = "--devices=";
-const INVENTORY: &str = "--nvml=";
-const BUNDLE: &str = "--bundle=";
-const SPECIFICATION: &str = "--config-json=";
+/// Upstream's options.
+static UPSTREAMS: [Opt; 4] = [
+    value("config", "FILE", "configuration file"),
+    flag("debug", "enable debug output"),
+    flag("version", "enable version output"),
+    flag("help", "").short('h'),
+];
+
+/// Our runtime appends these options. No image can set them.
+static OURS: [Opt; 4] = [
+    value("devices", "UUIDS", "separated by commas"),
+    value("nvml", "ANSWERS", "the text of [`libnvc::host::Inventory`]"),
+    value("bundle", "DIR", "an absolute path"),
+    value("config-json", "FILE", "an absolute path"),
+];
+
+/// Ours are found among any other words.
+const BEHIND: Grammar = Grammar { stops: false, ..GO };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
@@ -49,49 +64,48 @@ pub(crate) struct CommandLine {
 pub(crate) struct Mistake(pub Option<String>);
 
 /// Parses the words after the program's name.
-pub(crate) fn read(words: &[String]) -> Result<CommandLine, Mistake> {
-    let mut options = Options::default();
-    let mut version = false;
-    let mut flags = Flags::new(words);
-    while let Some(flag) = flags.take().map_err(mistake)? {
-        match flag.name {
-            "config" => {
-                let value = flags.text(flag).map_err(mistake)?;
-                options.config = (!value.is_empty()).then(|| value.into());
-            }
-            "debug" => options.debug = flag.boolean().map_err(mistake)?,
-            "version" => version = flag.boolean().map_err(mistake)?,
-            "h" | "help" => {
-                let command = Command::Help;
-                return Ok(CommandLine { command, options });
-            }
-            _ => return Err(mistake(flag.unknown())),
+pub(crate) fn read(words: &[OsString]) -> Result<CommandLine, Mistake> {
+    let before = scan(&GO, &[&UPSTREAMS], words);
+    let mut options = Options {
+        config: before.given.last("config").map(PathBuf::from),
+        debug: before.given.flag("debug"),
+        ..Options::default()
+    };
+    options.config = options.config.filter(|path| !path.as_os_str().is_empty());
+    if before.given.has("help") {
+        let command = Command::Help;
+        return Ok(CommandLine { command, options });
+    }
+    if let Some(error) = before.mistake {
+        return Err(mistake(error.by_go()));
+    }
+    let (command, behind) = match before.rest.split_first() {
+        Some((command, behind)) => (command.to_str(), behind),
+        None => (None, before.rest),
+    };
+    let mut ours = Given::default();
+    let mut scanner = Scanner::new(&BEHIND, behind);
+    while let Some(event) = scanner.next(&[&OURS]) {
+        if let Ok(Event::Option(opt, value)) = event {
+            ours.push(opt, value);
         }
     }
-    let mut rest = flags.rest().iter().map(String::as_str);
-    let command = rest.next();
-    let last = |option: &str| {
-        let mut words = rest.clone().rev();
-        words.find_map(|word| word.strip_prefix(option))
-    };
-    options.devices = last(DEVICES).map(|list| {
+    options.devices = ours.text("devices").map(|list| {
         let names = list.split(',').filter(|name| !name.is_empty());
         names.map(str::to_owned).collect()
     });
-    options.inventory = last(INVENTORY).map(str::to_owned);
-    let path = |option: &str| {
-        let value = last(option).map(PathBuf::from);
-        match value {
-            Some(path) if !path.is_absolute() => {
-                Err(mistake(format!("{option}{}: not absolute", path.display())))
-            }
-            value => Ok(value),
-        }
+    options.inventory = ours.text("nvml").map(str::to_owned);
+    let path = |option: &str| match ours.last(option).map(PathBuf::from) {
+        Some(path) if !path.is_absolute() => Err(mistake(format!(
+            "--{option}={}: not absolute",
+            path.display()
+        ))),
+        value => Ok(value),
     };
-    options.bundle = path(BUNDLE)?;
-    options.specification = path(SPECIFICATION)?;
+    options.bundle = path("bundle")?;
+    options.specification = path("config-json")?;
     let command = match command {
-        _ if version => Command::Version,
+        _ if before.given.flag("version") => Command::Version,
         Some("prestart") => Command::Prestart,
         Some("poststart" | "poststop") => Command::Nothing,
         _ => return Err(Mistake(None)),
@@ -108,7 +122,7 @@ mod tests {
     use super::*;
 
     fn of(line: &str) -> Result<CommandLine, Mistake> {
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         read(&words)
     }
 

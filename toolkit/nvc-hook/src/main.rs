@@ -35,10 +35,7 @@ fn run() -> u8 {
     messages::take_panics();
     // The NVML query may be this program, executed again.
     serve_if_asked();
-    let words = std::env::args_os().skip(1);
-    let words: Vec<String> = words
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
     let mut report = Report::new();
     match arguments::read(&words) {
         Ok(CommandLine { command, options }) => match command {
