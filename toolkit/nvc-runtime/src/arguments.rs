@@ -3,20 +3,43 @@
 //!
 //! The options are those of runc, crun and youki, which differ. Unknown options are passed on.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// Options before the verb with a separate value.
-const VALUED: [&str; 8] = [
-    "log",
-    "log-format",
-    "log-level",
-    "root",
-    "criu",
-    "rootless",
-    "cgroup-manager",
-    "r",
+use nvc_options::Opt;
+use nvc_options::given::is_on;
+use nvc_options::mistake::{Fault, Mistake};
+use nvc_options::scan::{Event, GO, Grammar, Scanner};
+use nvc_options::table::{flag, value};
+
+/// Options that concern this program, before the verb and behind it.
+static OURS: [Opt; 4] = [
+    value("bundle", "DIR", "").short('b'),
+    value("log", "FILE", ""),
+    value("log-format", "FORMAT", ""),
+    flag("debug", ""),
 ];
+
+/// Other options before the verb: all that take the next word.
+static BEFORE: [Opt; 7] = [
+    value("log-level", "LEVEL", ""),
+    value("root", "DIR", "").short('r'),
+    value("criu", "FILE", ""),
+    value("rootless", "WHETHER", ""),
+    value("cgroup-manager", "NAME", ""),
+    flag("version", ""),
+    flag("help", "").short('h'),
+];
+
+/// Other options behind the verb that take the next word.
+static BEHIND: [Opt; 3] = [
+    value("pid-file", "FILE", ""),
+    value("console-socket", "FILE", ""),
+    value("preserve-fds", "NUMBER", ""),
+];
+
+/// runc's grammar, as far as that is also that of the others; [`crun_line`](crate::crun_line) has crun's.
+const GRAMMAR: Grammar = Grammar { stops: false, ..GO };
 
 /// Verbs of the runtimes; any other word is the value of an unknown option.
 const VERBS: [&str; 22] = [
@@ -88,71 +111,61 @@ impl Line {
 
 /// Parses the words after the program's name.
 pub(crate) fn read(words: &[OsString]) -> Line {
-    let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let mut line = Line {
-        help: texts.is_empty(),
+        help: words.is_empty(),
         ..Line::default()
     };
-    let mut at = 0;
-    while let Some(word) = texts.get(at) {
-        at += 1;
-        let Some((name, value)) = option(word) else {
-            // A word that is not a runtime's verb belongs to an option.
-            if line.verb.is_none() && VERBS.contains(&word.as_ref()) {
-                line.verb = Some(word.to_string());
-                line.arguments = words.get(at..).unwrap_or_default().to_vec();
-                line.help |= word == "help" && line.arguments.is_empty();
-                if !line.starts_container() {
-                    break;
+    let mut scanner = Scanner::new(&GRAMMAR, words);
+    let mut tables = [&OURS[..], &BEFORE];
+    while let Some(event) = scanner.next(&tables) {
+        match event {
+            Ok(Event::Option(opt, value)) => line.take(opt, value.unwrap_or_default()),
+            Ok(Event::Word(word)) if line.verb.is_none() => {
+                line.start(word, scanner.rest());
+                if line.verb.is_some() {
+                    tables = [&OURS, &BEHIND];
+                }
+                if line.verb.is_some() && !line.starts_container() {
+                    return line;
                 }
             }
-            continue;
-        };
-        // Index of the option's value, if that is a separate word.
-        let next = value.is_none().then_some(at);
-        let text = || {
-            value
-                .map(str::to_owned)
-                .or_else(|| texts.get(at).map(|text| text.to_string()))
-        };
-        match name {
-            "b" | "bundle" => {
-                line.bundle = match (value, next.and_then(|next| words.get(next))) {
-                    (Some(""), _) => Bundle::Here,
-                    (Some(value), _) => Bundle::At(value.into()),
-                    (None, Some(next)) if next.is_empty() => Bundle::Here,
-                    (None, Some(next)) => Bundle::At(next.into()),
-                    (None, None) => Bundle::Missing,
-                };
-            }
-            "log" => {
-                let file = text().map(PathBuf::from);
-                line.log = file.filter(|file| !file.as_os_str().is_empty());
-            }
-            "log-format" => line.json = text().as_deref() == Some("json"),
-            "debug" => line.debug = value.is_none_or(|value| value != "false"),
-            // Behind the verb the real runtime rejects it.
-            "version" if line.verb.is_none() => line.version = true,
-            "help" | "h" if line.verb.is_none() => line.help = true,
-            _ => {}
+            Err(Mistake {
+                fault: Fault::Missing(opt),
+                ..
+            }) if opt.long == "bundle" => line.bundle = Bundle::Missing,
+            // The real runtime says what is wrong.
+            Ok(Event::Word(_)) | Err(_) => {}
         }
-        let takes_next = matches!(name, "b" | "bundle")
-            || (line.verb.is_none() && VALUED.contains(&name))
-            || matches!(name, "pid-file" | "console-socket" | "preserve-fds");
-        if takes_next && next.is_some() {
-            at += 1;
-        }
+    }
+    if let (None, Some((word, rest))) = (&line.verb, scanner.rest().split_first()) {
+        line.start(word, rest);
     }
     line
 }
 
-/// Returns an option's name without its dashes, and its value if that is in the same word.
-fn option(word: &str) -> Option<(&str, Option<&str>)> {
-    let name = word.strip_prefix('-')?.trim_start_matches('-');
-    Some(match name.split_once('=') {
-        Some((name, value)) => (name, Some(value)),
-        None => (name, None),
-    })
+impl Line {
+    /// Takes a word that may be the verb. One that is no runtime's verb belongs to an unknown option.
+    fn start(&mut self, word: &OsStr, rest: &[OsString]) {
+        let Some(verb) = VERBS.iter().find(|verb| word == **verb) else {
+            return;
+        };
+        self.verb = Some((*verb).to_owned());
+        self.arguments = rest.to_vec();
+        self.help |= *verb == "help" && rest.is_empty();
+    }
+
+    fn take(&mut self, opt: &Opt, value: &OsStr) {
+        match opt.long {
+            "bundle" if value.is_empty() => self.bundle = Bundle::Here,
+            "bundle" => self.bundle = Bundle::At(value.into()),
+            "log" => self.log = Some(PathBuf::from(value)).filter(|_| !value.is_empty()),
+            "log-format" => self.json = value == "json",
+            "debug" => self.debug = is_on(value),
+            "version" => self.version = is_on(value),
+            "help" => self.help = is_on(value),
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,27 +3,29 @@
 //! Other runtimes have no option for it. crun's `--config` names any file, so a container's request could be elsewhere
 //! than in its bundle. A relative name is relative to the current directory, the default to the bundle.
 
-use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-/// The long options, which can be abbreviated; true if one takes a value.
-const OPTIONS: [(&str, bool); 14] = [
-    ("bundle", true),
-    ("config", true),
-    ("console-socket", true),
-    ("detach", false),
-    ("help", false),
-    ("keep", false),
-    ("no-new-keyring", false),
-    ("no-pivot", false),
-    ("no-subreaper", false),
-    ("pid-file", true),
-    ("preserve-fds", true),
-    ("program-name", true),
-    ("usage", false),
-    ("version", false),
+use nvc_options::scan::{Event, GETOPT, Scanner};
+use nvc_options::table::{flag, value};
+use nvc_options::{Given, Opt};
+
+/// The long options, which can be abbreviated, and the letters that matter here.
+static OPTIONS: [Opt; 14] = [
+    value("bundle", "DIR", "").short('b'),
+    value("config", "FILE", "").short('f'),
+    value("console-socket", "FILE", ""),
+    flag("detach", ""),
+    flag("help", ""),
+    flag("keep", ""),
+    flag("no-new-keyring", ""),
+    flag("no-pivot", ""),
+    flag("no-subreaper", ""),
+    value("pid-file", "FILE", ""),
+    value("preserve-fds", "NUMBER", ""),
+    value("program-name", "NAME", ""),
+    flag("usage", ""),
+    flag("version", ""),
 ];
 
 /// The name that stands for the file in the bundle, also as an option's value.
@@ -31,89 +33,26 @@ const DEFAULT: &str = "config.json";
 
 /// Returns the bundle and the file. For a line that crun refuses, the result does not matter.
 pub(crate) fn specification(words: &[OsString]) -> (PathBuf, PathBuf) {
-    let mut bundle: &OsStr = OsStr::new(".");
-    let mut config: &OsStr = OsStr::new(DEFAULT);
-    let mut words = words.iter().map(OsString::as_os_str);
+    let mut given = Given::default();
     // crun stops at the container's name, but nothing may follow that. Continuing finds the options after the value of
     // an option that is newer than this program.
-    while let Some(word) = words.next() {
-        if word == "--" {
-            break;
-        }
-        let Some((option, value)) = option(word) else {
-            continue;
-        };
-        let value = match value {
-            Value::None => continue,
-            Value::Attached(value) => Some(value),
-            Value::Next => words.next(),
-        };
-        match (option.as_ref(), value) {
-            ("bundle", Some(value)) => bundle = value,
-            ("config", Some(value)) => config = value,
-            _ => {}
+    let mut scanner = Scanner::new(&GETOPT, words);
+    while let Some(event) = scanner.next(&[&OPTIONS]) {
+        if let Ok(Event::Option(opt, value)) = event {
+            given.push(opt, value);
         }
     }
-    let bundle = PathBuf::from(bundle);
-    let file = if config == DEFAULT {
-        bundle.join(config)
-    } else {
-        config.into()
+    let bundle = PathBuf::from(given.last("bundle").unwrap_or(OsStr::new(".")));
+    let file = match given.last("config") {
+        Some(file) if file != DEFAULT => file.into(),
+        _ => bundle.join(DEFAULT),
     };
     (bundle, file)
 }
 
-/// Where an option's value is.
-enum Value<'a> {
-    None,
-    Attached(&'a OsStr),
-    Next,
-}
-
-/// Returns the last option in a word, which is the only one that can have a value.
-fn option(word: &OsStr) -> Option<(Cow<'_, str>, Value<'_>)> {
-    if let Some(long) = word.as_bytes().strip_prefix(b"--") {
-        let (name, value) = match long.iter().position(|&byte| byte == b'=') {
-            Some(at) => {
-                let (name, value) = long.split_at(at);
-                (name, Some(OsStr::from_bytes(value.get(1..)?)))
-            }
-            None => (long, None),
-        };
-        let name = String::from_utf8_lossy(name);
-        let (name, is_valued) = unabbreviated(&name)?;
-        let value = match value {
-            _ if !is_valued => Value::None,
-            Some(value) => Value::Attached(value),
-            None => Value::Next,
-        };
-        return Some((name.into(), value));
-    }
-    let letters = word.as_bytes().strip_prefix(b"-")?;
-    let at = letters.iter().position(|letter| b"bf".contains(letter))?;
-    let name = if letters.get(at) == Some(&b'b') {
-        "bundle"
-    } else {
-        "config"
-    };
-    let value = match letters.get(at + 1..) {
-        None | Some([]) => Value::Next,
-        Some(rest) => Value::Attached(OsStr::from_bytes(rest)),
-    };
-    Some((name.into(), value))
-}
-
-/// Returns the option with this name, or the only one that it abbreviates.
-fn unabbreviated(name: &str) -> Option<(&'static str, bool)> {
-    let mut fitting = OPTIONS
-        .into_iter()
-        .filter(|(option, _)| option.starts_with(name));
-    let first = fitting.next()?;
-    fitting.next().is_none().then_some(first)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
     use std::path::Path;
 
     use super::*;
