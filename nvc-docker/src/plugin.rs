@@ -17,7 +17,7 @@ pub use run::run;
 
 /// Passes foreign bytes to the parsers, for fuzzing.
 pub(crate) fn parse(bytes: &[u8], text: &str) {
-    let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    let words: Vec<_> = text.split(' ').map(Into::into).collect();
     let _ = options::read("plugin", &words);
     rest::parse(text);
     volume::parse(bytes);

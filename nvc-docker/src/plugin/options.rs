@@ -1,7 +1,10 @@
 //! Parses the plugin's command line, with Go's grammar.
 
-use libnvc::{Error, ErrorKind, Result};
-use nvc_program::goflag::Flags;
+use std::ffi::{OsStr, OsString};
+
+use nvc_options::Opt;
+use nvc_options::scan::{GO, Scanned, scan};
+use nvc_options::table::{flag, value};
 
 use crate::VERSION;
 
@@ -43,55 +46,40 @@ pub(super) const OPTIONS: &str = "\
   -v\tShow the plugin version information
 ";
 
-/// Parses the words after the program's name.
-pub(super) fn read(program: &str, words: &[String]) -> Invocation {
-    match parse(words) {
-        Ok(Parsed::Options(options)) => Invocation::Serve(options),
-        Ok(Parsed::Version) => Invocation::Print(format!("NVIDIA Docker plugin: {VERSION}\n")),
-        Ok(Parsed::Help) => Invocation::Print(format!("Usage of {program}:\n{OPTIONS}")),
-        Err(error) => Invocation::Misuse(error.message()),
-    }
-}
+static TABLE: [Opt; 7] = [
+    value("allow-host", "NAME", ""),
+    value("d", "string", ""),
+    value("l", "string", ""),
+    flag("no-modprobe", ""),
+    value("s", "string", ""),
+    flag("v", ""),
+    flag("help", "").short('h'),
+];
 
-enum Parsed {
-    Options(Options),
-    Version,
-    Help,
-}
-
-fn parse(words: &[String]) -> Result<Parsed> {
-    let mut options = Options {
-        listen: "localhost:3476".into(),
-        volumes: "/var/lib/nvidia-docker/volumes".into(),
-        sockets: "/run/docker/plugins".into(),
-        loads_module: true,
-        hosts: Vec::new(),
-    };
-    let mut wants_version = false;
-    // The first word that is not an option ends them; it and the rest are ignored.
-    let mut flags = Flags::new(words);
-    while let Some(flag) = flags.take().map_err(invalid)? {
-        let mut text = || flags.text(flag).map(str::to_owned).map_err(invalid);
-        match flag.name {
-            "v" => wants_version = flag.boolean().map_err(invalid)?,
-            "no-modprobe" => options.loads_module = !flag.boolean().map_err(invalid)?,
-            "l" => options.listen = text()?,
-            "d" => options.volumes = text()?,
-            "s" => options.sockets = text()?,
-            "allow-host" => options.hosts.push(text()?),
-            "h" | "help" => return Ok(Parsed::Help),
-            _ => return Err(invalid(flag.unknown())),
-        }
+/// Parses the words after the program's name. The first one that is not an option ends them; the rest is ignored.
+pub(super) fn read(program: &str, words: &[OsString]) -> Invocation {
+    let Scanned { given, mistake, .. } = scan(&GO, &[&TABLE], words);
+    if given.has("help") {
+        return Invocation::Print(format!("Usage of {program}:\n{OPTIONS}"));
     }
-    Ok(if wants_version {
-        Parsed::Version
-    } else {
-        Parsed::Options(options)
+    if let Some(mistake) = mistake {
+        return Invocation::Misuse(mistake.by_go());
+    }
+    if given.flag("v") {
+        return Invocation::Print(format!("NVIDIA Docker plugin: {VERSION}\n"));
+    }
+    let text = |name, default| lossy(given.last(name).unwrap_or(OsStr::new(default)));
+    Invocation::Serve(Options {
+        listen: text("l", "localhost:3476"),
+        volumes: text("d", "/var/lib/nvidia-docker/volumes"),
+        sockets: text("s", "/run/docker/plugins"),
+        loads_module: !given.flag("no-modprobe"),
+        hosts: given.all("allow-host").map(lossy).collect(),
     })
 }
 
-fn invalid(text: String) -> Error {
-    Error::new(ErrorKind::InvalidArgument, text)
+pub(super) fn lossy(value: &OsStr) -> String {
+    value.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -99,7 +87,7 @@ mod tests {
     use super::*;
 
     fn invocation(text: &str) -> Invocation {
-        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        let words: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
         read("p", &words)
     }
 

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::gpus::Gpus;
 use super::listeners::{self, Listeners, notify};
-use super::options::{Invocation, OPTIONS, Options, read};
+use super::options::{Invocation, OPTIONS, Options, lossy, read};
 use super::rest::Rest;
 use super::server::{Service, serve};
 use super::volume::{Keeper, Volumes, give_up_capabilities};
@@ -32,14 +32,11 @@ const DRIVERLESS_LIFETIME: Duration = Duration::from_secs(30);
 
 /// Runs the plugin; returns its exit code.
 pub fn run() -> u8 {
-    let words: Vec<String> = std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    let (program, words) = match words.split_first() {
-        Some((program, words)) => (program.as_str(), words),
-        None => ("nvidia-docker-plugin", &[][..]),
-    };
-    match read(program, words) {
+    let mut words = std::env::args_os();
+    let program = words.next();
+    let program = program.map_or("nvidia-docker-plugin".into(), |word| lossy(&word));
+    let words: Vec<_> = words.collect();
+    match read(&program, &words) {
         Invocation::Serve(options) => match work(&options) {
             Ok(()) => 0,
             Err(failure) => {

@@ -68,12 +68,11 @@ impl Backend {
 
 /// Returns the option by which the user already selects GPUs, if there is one.
 pub(super) fn users_own(line: &CommandLine) -> Option<&'static str> {
-    let given = |name: &str| line.options.iter().any(|given| given.name == name);
-    if given("gpus") {
+    if line.options.has("gpus") {
         Some("--gpus")
-    } else if given("runtime") {
+    } else if line.options.has("runtime") {
         Some("--runtime")
-    } else if line.values("device").any(is_cdi_name) {
+    } else if line.options.list("device").any(is_cdi_name) {
         Some("a CDI device")
     } else {
         None
@@ -162,7 +161,7 @@ fn cdi_names(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::line::GivenOption;
+    use super::super::line::read;
     use super::*;
 
     fn engine(api: u32, runtimes: &[&str], cdi: &[&str], directories: &[&str]) -> Engine {
@@ -264,13 +263,8 @@ mod tests {
     #[test]
     fn options_of_the_user() {
         let own = |name: &str, value: &str| {
-            users_own(&CommandLine {
-                options: vec![GivenOption {
-                    name: name.into(),
-                    value: Some(value.into()),
-                }],
-                ..CommandLine::default()
-            })
+            let words = ["run", &format!("--{name}={value}"), "image"].map(Into::into);
+            users_own(&read(&words, |_, _| Ok(true)).unwrap())
         };
         assert_eq!(own("gpus", "all"), Some("--gpus"));
         assert_eq!(own("runtime", "runc"), Some("--runtime"));

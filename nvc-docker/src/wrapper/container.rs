@@ -121,7 +121,7 @@ impl Invocation<'_> {
 
     /// Returns the value of `--pull`.
     fn pulls(&self) -> Option<&str> {
-        self.line.values("pull").last()
+        self.line.options.text("pull")
     }
 
     fn inspect(&self, image: &str) -> Result<DockerCall> {
@@ -140,7 +140,7 @@ impl Invocation<'_> {
             )
             .hint("pull it first: its labels and environment say what it requests"));
         }
-        let platform = self.line.values("platform").last();
+        let platform = self.line.options.text("platform");
         self.docker.pull(name, platform)?;
         let bytes = self.inspect(name)?.answer()?;
         self.read_image(&bytes).map(Some)
@@ -150,7 +150,7 @@ impl Invocation<'_> {
         let configuration = configuration(inspected)?;
         Ok(Image::new(
             &configuration,
-            self.line.values("env"),
+            self.line.options.list("env"),
             variable,
         ))
     }
@@ -176,9 +176,7 @@ impl Invocation<'_> {
 
     /// Returns the engine's address, if the command line or DOCKER_HOST has one.
     fn host(&self) -> Option<String> {
-        let options = &self.line.global_options;
-        let mut hosts = options.iter().filter(|given| given.name == "host");
-        let named = hosts.next_back().and_then(|given| given.value.clone());
+        let named = self.line.global_options.text("host").map(str::to_owned);
         named.or_else(|| variable("DOCKER_HOST"))
     }
 
@@ -225,11 +223,7 @@ impl Invocation<'_> {
         ahead: &mut Ahead,
     ) -> Result<Vec<String>> {
         let ids = items(nv_gpu);
-        let has_driver = self
-            .line
-            .options
-            .iter()
-            .any(|given| given.name == "volume-driver");
+        let has_driver = self.line.options.has("volume-driver");
         let mounting = if has_driver && engine.api >= MOUNT_SINCE {
             MountMethod::Apart
         } else {

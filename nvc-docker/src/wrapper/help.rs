@@ -3,7 +3,7 @@
 use libnvc::Result;
 
 use super::docker::Docker;
-use super::options::{Scope, Takes, in_help, known};
+use super::options::{Scope, in_help};
 use crate::log_line::log_text;
 
 /// Docker's help, for options newer than this program.
@@ -22,14 +22,11 @@ impl<'a> Help<'a> {
         }
     }
 
-    /// Returns whether an option takes a value, from the tables or else from docker's help.
+    /// Returns true if an option takes a value.
     ///
     /// # Errors
     /// If docker cannot be called.
-    pub(super) fn takes(&mut self, scope: Scope, name: &str) -> Result<Takes> {
-        if let Some(takes) = known(scope, name) {
-            return Ok(takes);
-        }
+    pub(super) fn takes(&mut self, scope: Scope, name: &str) -> Result<bool> {
         let (question, [global, run]) = match scope {
             Scope::Global => (&["--help"][..], &mut self.texts),
             Scope::Run => (&["run", "--help"][..], &mut self.texts),
@@ -48,6 +45,6 @@ impl<'a> Help<'a> {
                 "Warning: docker's help does not list the option {name}; it is treated as an option without a value"
             ));
         }
-        Ok(takes.unwrap_or(Takes::Nothing))
+        Ok(takes.unwrap_or(false))
     }
 }

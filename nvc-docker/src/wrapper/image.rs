@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nvc_program::goflag::boolean;
+use nvc_options::scan::boolean;
 
 use super::docker::Configuration;
 

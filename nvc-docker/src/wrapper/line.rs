@@ -1,20 +1,27 @@
 //! Finds the command and the image in a docker command line, like docker itself.
 
-use libnvc::{Error, ErrorKind, Result};
+use std::ffi::OsString;
 
-use super::options::{Scope, Takes, long_name};
+use libnvc::{Error, ErrorKind, Result};
+use nvc_options::Given;
+use nvc_options::mistake::{Fault, Mistake};
+use nvc_options::scan::{Event, PFLAG, Scanner};
+
+use super::options::Scope;
 
 /// A parsed command line. Numbers are positions of words.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct CommandLine {
     /// Words before this are docker's global options.
     pub(super) globals: usize,
     pub(super) command: Command,
     /// The image of `run` and `create`.
     pub(super) image: Option<usize>,
+    /// The word before the image is the `--` that ends the options.
+    pub(super) has_dashes: bool,
     /// Options of `run` and `create`.
-    pub(super) options: Vec<GivenOption>,
-    pub(super) global_options: Vec<GivenOption>,
+    pub(super) options: Given,
+    pub(super) global_options: Given,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,175 +36,84 @@ pub(super) enum Command {
     Other,
 }
 
-/// An option as it was given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct GivenOption {
-    /// Without dashes; the long name for the few that matter here.
-    pub(super) name: String,
-    /// Its value, if it has one.
-    pub(super) value: Option<String>,
-}
-
-impl CommandLine {
-    /// Returns the values of an option of `run`, by its long name.
-    pub(super) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.options
-            .iter()
-            .filter(move |given| given.name == name)
-            .filter_map(|given| given.value.as_deref())
-    }
-}
-
-/// Parses a command line; `takes` returns whether an option takes a value.
+/// Parses a command line; `takes` returns whether an option takes a value that the tables lack.
 ///
 /// # Errors
 /// `empty argument`, and those of `takes`.
 pub(super) fn read(
-    words: &[String],
-    mut takes: impl FnMut(Scope, &str) -> Result<Takes>,
+    words: &[OsString],
+    mut takes: impl FnMut(Scope, &str) -> Result<bool>,
 ) -> Result<CommandLine> {
     let mut line = CommandLine::default();
-    let (command, options) = positional(words, 0, Scope::Global, &mut takes)?;
+    let (options, scanner) = options(words, Scope::Global, &mut takes)?;
+    let rest = scanner.rest();
     line.global_options = options;
-    line.globals = command.unwrap_or(words.len());
-    let is_asked = |name: &str| line.global_options.iter().any(|given| given.name == name);
-    if ["help", "h"].into_iter().any(is_asked) {
+    line.globals = words.len() - rest.len();
+    if line.global_options.has("help") {
         line.command = Command::Help;
         return Ok(line);
     }
-    if ["version", "v"].into_iter().any(is_asked) {
+    if line.global_options.has("version") {
         return Ok(line);
     }
-    let Some(mut at) = command else {
-        line.command = Command::Help;
-        return Ok(line);
+    let rest = match rest {
+        [container, rest @ ..] if container == "container" && !rest.is_empty() => rest,
+        _ => rest,
     };
-    let word = |at: usize| words.get(at).map(String::as_str);
-    if word(at) == Some("container") && word(at + 1).is_some() {
-        at += 1;
-    }
-    line.command = match word(at) {
-        Some("run" | "create") => Command::Run,
-        Some("version") => Command::Version,
-        Some("help") if word(at + 1).is_none() => Command::Help,
+    let texts: Vec<_> = rest.iter().map(|word| word.to_str()).take(2).collect();
+    line.command = match texts[..] {
+        [] | [Some("help")] => Command::Help,
+        [Some("run" | "create"), ..] => Command::Run,
+        [Some("version"), ..] => Command::Version,
         _ => Command::Other,
     };
     if line.command == Command::Run {
-        let (image, options) = positional(words, at + 1, Scope::Run, &mut takes)?;
-        let is_help = options.iter().any(|given| given.name == "help");
-        line.image = image.filter(|_| !is_help);
+        let words_of_run = rest.get(1..).unwrap_or_default();
+        let (options, scanner) = self::options(words_of_run, Scope::Run, &mut takes)?;
+        let behind = scanner.rest().len();
+        line.image = (behind > 0 && !options.has("help")).then(|| words.len() - behind);
+        line.has_dashes = scanner.is_ended();
         line.options = options;
     }
     Ok(line)
 }
 
-/// Returns the first word that is neither an option nor an option's value, and the options before it.
-fn positional(
-    words: &[String],
-    start: usize,
+/// Reads the options before the first word that is neither an option nor an option's value.
+fn options<'w>(
+    words: &'w [OsString],
     scope: Scope,
-    takes: &mut impl FnMut(Scope, &str) -> Result<Takes>,
-) -> Result<(Option<usize>, Vec<GivenOption>)> {
-    let mut reader = Reader {
-        words,
-        at: start,
-        scope,
-        options: Vec::new(),
-    };
-    let mut takes = |name: &str| takes(scope, name);
-    while let Some(word) = words.get(reader.at) {
-        if word.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidArgument, "empty argument")
-                .hint("is a variable unset?"));
-        }
-        let Some(option) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
-            return Ok((Some(reader.at), reader.options));
-        };
-        reader.at += 1;
-        match option.strip_prefix('-') {
-            Some("") => {
-                let next = words.get(reader.at).map(|_| reader.at);
-                return Ok((next, reader.options));
+    takes: &mut impl FnMut(Scope, &str) -> Result<bool>,
+) -> Result<(Given, Scanner<'w>)> {
+    let mut scanner = Scanner::new(&PFLAG, words);
+    let mut given = Given::default();
+    while let Some(event) = scanner.next(&[scope.known()]) {
+        match event {
+            Ok(Event::Option(opt, value)) => given.push(opt, value),
+            Err(Mistake {
+                fault: Fault::Unknown(None),
+                name,
+                ..
+            }) if takes(scope, &name.to_string_lossy())? => {
+                scanner.value();
             }
-            Some(long) => reader.long(long, &mut takes)?,
-            None => reader.cluster(option, &mut takes)?,
+            // Docker says what is wrong.
+            Ok(Event::Word(_)) | Err(_) => {}
         }
     }
-    Ok((None, reader.options))
-}
-
-/// Collects the options of a command line.
-struct Reader<'a> {
-    words: &'a [String],
-    /// Position of the next word.
-    at: usize,
-    scope: Scope,
-    options: Vec<GivenOption>,
-}
-
-impl Reader<'_> {
-    fn give(&mut self, name: &str, value: Option<&str>) {
-        self.options.push(GivenOption {
-            name: long_name(self.scope, name).to_owned(),
-            value: value.map(str::to_owned),
-        });
+    if !scanner.is_ended() && scanner.rest().first().is_some_and(|word| word.is_empty()) {
+        let error = Error::new(ErrorKind::InvalidArgument, "empty argument");
+        return Err(error.hint("is a variable unset?"));
     }
-
-    /// Gives an option with the next word as its value.
-    fn give_next(&mut self, name: &str) {
-        let words = self.words;
-        self.give(name, words.get(self.at).map(String::as_str));
-        self.at += 1;
-    }
-
-    /// Reads `--NAME`, `--NAME=VALUE` or `--NAME VALUE`.
-    fn long(&mut self, option: &str, takes: &mut impl FnMut(&str) -> Result<Takes>) -> Result<()> {
-        match option.split_once('=') {
-            Some((name, value)) => self.give(name, Some(value)),
-            None => match takes(option)? {
-                Takes::Nothing => self.give(option, None),
-                Takes::Value => self.give_next(option),
-            },
-        }
-        Ok(())
-    }
-
-    /// Reads letters behind one dash; the last may have a value, attached, after `=`, or in the next word.
-    fn cluster(
-        &mut self,
-        letters: &str,
-        takes: &mut impl FnMut(&str) -> Result<Takes>,
-    ) -> Result<()> {
-        let mut rest = letters;
-        while let Some(letter) = rest.chars().next() {
-            let (name, after) = rest.split_at(letter.len_utf8());
-            rest = after;
-            if let Some(value) = rest.strip_prefix('=') {
-                self.give(name, Some(value));
-                break;
-            }
-            match (takes(name)?, rest) {
-                (Takes::Nothing, _) => {
-                    self.give(name, None);
-                    continue;
-                }
-                (Takes::Value, "") => self.give_next(name),
-                (Takes::Value, attached) => self.give(name, Some(attached)),
-            }
-            break;
-        }
-        Ok(())
-    }
+    Ok((given, scanner))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::options::known;
     use super::*;
 
-    fn words(text: &str) -> Vec<String> {
-        text.split(' ').map(str::to_owned).collect()
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
     }
 
     fn line(text: &str) -> CommandLine {
@@ -206,14 +122,11 @@ mod tests {
         } else {
             words(text)
         };
-        read(&words, |scope, name| {
-            Ok(known(scope, name).unwrap_or(Takes::Value))
-        })
-        .unwrap()
+        read(&words, |_, _| Ok(true)).unwrap()
     }
 
     /// Returns the word that is parsed as the image.
-    fn image(text: &str) -> Option<String> {
+    fn image(text: &str) -> Option<OsString> {
         line(text).image.map(|at| words(text)[at].clone())
     }
 
@@ -246,9 +159,9 @@ mod tests {
             "-Htcp://h:1 container create img",
             "--host=x -- run img",
         ] {
-            assert_eq!(image(text).as_deref(), Some("img"), "{text}");
+            assert_eq!(image(text), Some("img".into()), "{text}");
         }
-        assert_eq!(image("run - img").as_deref(), Some("-"));
+        assert_eq!(image("run - img"), Some("-".into()));
         for text in [
             "",
             "ps -a",
@@ -271,21 +184,20 @@ mod tests {
     #[test]
     fn options_and_commands() {
         let read = line("-H x -c=y run --rm -e A=B -eC -itu me --env=D=E img -e F");
-        let values: Vec<&str> = read.values("env").collect();
+        let values: Vec<&str> = read.options.list("env").collect();
         assert_eq!(values, ["A=B", "C", "D=E"]);
         assert_eq!(read.globals, 3);
-        let globals: Vec<_> = read
-            .global_options
-            .iter()
-            .map(|g| g.name.as_str())
-            .collect();
-        assert_eq!(globals, ["host", "context"]);
+        let globals = &read.global_options;
+        assert_eq!(
+            (globals.text("host"), globals.text("context")),
+            (Some("x"), Some("y"))
+        );
         assert_eq!(line("version").command, Command::Version);
         assert_eq!(line("ps").command, Command::Other);
         assert_eq!(line("-v version").command, Command::Other);
         for text in ["", "--help", "-D -h", "help", "--help run img"] {
-            let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-            let line = super::read(&words, |_, _| Ok(Takes::Nothing)).unwrap();
+            let words: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
+            let line = super::read(&words, |_, _| Ok(false)).unwrap();
             assert_eq!(line.command, Command::Help, "{text}");
         }
         assert_eq!(line("help run").command, Command::Other);
@@ -294,8 +206,33 @@ mod tests {
     #[test]
     fn empty_arguments_are_refused() {
         for text in [" run img", "run  img", "run --rm  "] {
-            let read = read(&words(text), |_, _| Ok(Takes::Nothing));
+            let read = read(&words(text), |_, _| Ok(false));
             assert_eq!(read.unwrap_err().message(), "empty argument");
         }
+    }
+
+    #[test]
+    fn unknown_options_are_asked_for() {
+        let image = |text: &str, takes: bool| {
+            let mut asked = Vec::new();
+            let line = read(&words(text), |_, name| {
+                asked.push(name.to_owned());
+                Ok(takes)
+            });
+            (line.unwrap().image, asked.join(" "))
+        };
+        for (text, takes, at, asked) in [
+            ("run --new x img", true, 3, "new"),
+            ("run --new x img", false, 2, "new"),
+            ("run --new=x img", true, 2, ""),
+            ("run -ixk v img", true, 2, "x"),
+            ("run -ixt v img", false, 2, "x"),
+            ("run -ix v img", true, 3, "x"),
+            ("run -ix=v img", true, 2, ""),
+        ] {
+            assert_eq!(image(text, takes), (Some(at), asked.to_owned()), "{text}");
+        }
+        assert!(line("run --new -- -- img").has_dashes);
+        assert!(!line("run --new -- img").has_dashes);
     }
 }

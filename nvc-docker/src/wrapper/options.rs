@@ -3,12 +3,10 @@
 //! The tables cover docker 1.9 to 29: no option has ever changed in that respect. Unknown options are looked up in the
 //! installed docker's own help.
 
-/// An option's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes {
-    Nothing,
-    Value,
-}
+use std::sync::LazyLock;
+
+use nvc_options::table::opt;
+use nvc_options::{Opt, Takes};
 
 /// The position of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,54 +17,59 @@ pub(super) enum Scope {
     Run,
 }
 
-const GLOBAL_FLAGS: &str = "D debug h help tls tlsverify v version";
-const GLOBAL_VALUES: &str = "H host c context config l log-level tlscacert tlscert tlskey";
+const GLOBAL_FLAGS: &str = "D,debug h,help tls tlsverify v,version";
+const GLOBAL_VALUES: &str = "H,host c,context config l,log-level tlscacert tlscert tlskey";
 
 const RUN_FLAGS: &str = "\
-    d detach disable-content-trust help i init interactive no-healthcheck oom-kill-disable P privileged publish-all \
-    q quiet read-only rm sig-proxy t tty use-api-socket";
+    d,detach disable-content-trust help init i,interactive no-healthcheck oom-kill-disable privileged P,publish-all \
+    q,quiet read-only rm sig-proxy t,tty use-api-socket";
 const RUN_VALUES: &str = "\
-    a add-host annotation attach blkio-weight blkio-weight-device c cap-add cap-drop cgroup-parent cgroupns cidfile \
-    cpu-count cpu-percent cpu-period cpu-quota cpu-rt-period cpu-rt-runtime cpu-shares cpus cpuset-cpus cpuset-mems \
+    add-host annotation a,attach blkio-weight blkio-weight-device cap-add cap-drop cgroup-parent cgroupns cidfile \
+    cpu-count cpu-percent cpu-period cpu-quota cpu-rt-period cpu-rt-runtime c,cpu-shares cpus cpuset-cpus cpuset-mems \
     detach-keys device device-cgroup-rule device-read-bps device-read-iops device-write-bps device-write-iops dns \
-    dns-opt dns-option dns-search domainname e entrypoint env env-file expose gpus group-add h health-cmd \
-    health-interval health-retries health-start-interval health-start-period health-timeout hostname io-maxbandwidth \
-    io-maxiops ip ip6 ipc isolation kernel-memory l label label-file link link-local-ip log-driver log-opt m \
-    mac-address memory memory-reservation memory-swap memory-swappiness mount name net net-alias network \
-    network-alias oom-score-adj p pid pids-limit platform publish pull restart runtime security-opt shm-size \
-    stop-signal stop-timeout storage-opt sysctl tmpfs u ulimit user userns uts v volume volume-driver volumes-from w \
-    workdir";
+    dns-opt dns-option dns-search domainname entrypoint e,env env-file expose gpus group-add health-cmd \
+    health-interval health-retries health-start-interval health-start-period health-timeout h,hostname io-maxbandwidth \
+    io-maxiops ip ip6 ipc isolation kernel-memory l,label label-file link link-local-ip log-driver log-opt \
+    mac-address m,memory memory-reservation memory-swap memory-swappiness mount name net net-alias network \
+    network-alias oom-score-adj pid pids-limit platform p,publish pull restart runtime security-opt shm-size \
+    stop-signal stop-timeout storage-opt sysctl tmpfs ulimit u,user userns uts v,volume volume-driver volumes-from \
+    w,workdir";
 
-/// Returns whether an option takes a value, by its name without dashes; None for an option newer than this program.
-pub(super) fn known(scope: Scope, name: &str) -> Option<Takes> {
-    let (flags, values) = match scope {
-        Scope::Global => (GLOBAL_FLAGS, GLOBAL_VALUES),
-        Scope::Run => (RUN_FLAGS, RUN_VALUES),
+static GLOBAL: LazyLock<Vec<Opt>> = LazyLock::new(|| table(GLOBAL_FLAGS, GLOBAL_VALUES));
+static RUN: LazyLock<Vec<Opt>> = LazyLock::new(|| table(RUN_FLAGS, RUN_VALUES));
+
+impl Scope {
+    /// Returns the options that have been known when this program was made.
+    pub(super) fn known(self) -> &'static [Opt] {
+        match self {
+            Self::Global => &GLOBAL,
+            Self::Run => &RUN,
+        }
+    }
+}
+
+/// Makes options of names; a letter stands before the name that it belongs to.
+fn table(flags: &'static str, values: &'static str) -> Vec<Opt> {
+    let of = |names: &'static str, takes| {
+        let names = names.split_ascii_whitespace();
+        names.map(move |name| match name.split_once(',') {
+            Some((letter, name)) => Opt {
+                short: letter.chars().next(),
+                ..opt(name, takes, "")
+            },
+            None => opt(name, takes, ""),
+        })
     };
-    let has = |list: &str| list.split_ascii_whitespace().any(|word| word == name);
-    if has(flags) {
-        Some(Takes::Nothing)
-    } else if has(values) {
-        Some(Takes::Value)
-    } else {
-        None
-    }
+    of(flags, Takes::Flag)
+        .chain(of(values, Takes::Value("")))
+        .collect()
 }
 
-/// Returns the long name of a relevant option.
-pub(super) fn long_name(scope: Scope, name: &str) -> &str {
-    match (scope, name) {
-        (Scope::Global, "H") => "host",
-        (Scope::Global, "c") => "context",
-        (Scope::Run, "e") => "env",
-        _ => name,
-    }
-}
-
-/// Returns whether an option takes a value, from the output of `docker --help` or `docker run --help`.
+/// Returns true if an option takes a value, from the output of `docker --help` or `docker run --help`; None if that does
+/// not list it.
 ///
 /// Lines are `  -a, --attach list   What it is`: the word before the gap is the kind of value.
-pub(super) fn in_help(help: &str, name: &str) -> Option<Takes> {
+pub(super) fn in_help(help: &str, name: &str) -> Option<bool> {
     help.lines().find_map(|line| {
         let line = line.trim_start();
         let (names, _) = line.split_once("  ").unwrap_or((line, ""));
@@ -75,11 +78,7 @@ pub(super) fn in_help(help: &str, name: &str) -> Option<Takes> {
         while let Some(word) = words.next_if(|word| word.starts_with('-')) {
             found |= word.trim_end_matches(',').trim_start_matches('-') == name;
         }
-        match (found, words.next()) {
-            (false, _) => None,
-            (true, Some(_)) => Some(Takes::Value),
-            (true, None) => Some(Takes::Nothing),
-        }
+        found.then(|| words.next().is_some())
     })
 }
 
@@ -88,16 +87,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables() {
-        assert_eq!(known(Scope::Run, "rm"), Some(Takes::Nothing));
-        assert_eq!(known(Scope::Run, "p"), Some(Takes::Value));
-        assert_eq!(known(Scope::Run, "H"), None);
-        assert_eq!(known(Scope::Global, "H"), Some(Takes::Value));
-        assert_eq!(known(Scope::Global, "rm"), None);
-        for (flags, values) in [(GLOBAL_FLAGS, GLOBAL_VALUES), (RUN_FLAGS, RUN_VALUES)] {
-            let mut values = values.split_ascii_whitespace();
-            let both = values.find(|name| flags.split_ascii_whitespace().any(|flag| flag == *name));
-            assert_eq!(both, None);
+    fn names_are_listed_once() {
+        for scope in [Scope::Global, Scope::Run] {
+            let known = scope.known();
+            for one in known {
+                let alike = |other: &&Opt| {
+                    other.long == one.long || other.short.is_some() && other.short == one.short
+                };
+                assert_eq!(known.iter().filter(alike).count(), 1, "{}", one.long);
+            }
         }
     }
 
@@ -114,11 +112,11 @@ Options:
       --frobnicate                     Frobnicates --attach
 ";
         for (name, expected) in [
-            ("a", Some(Takes::Value)),
-            ("attach", Some(Takes::Value)),
-            ("blkio-weight", Some(Takes::Value)),
-            ("d", Some(Takes::Nothing)),
-            ("frobnicate", Some(Takes::Nothing)),
+            ("a", Some(true)),
+            ("attach", Some(true)),
+            ("blkio-weight", Some(true)),
+            ("d", Some(false)),
+            ("frobnicate", Some(false)),
             ("frob", None),
             ("", None),
         ] {

@@ -36,10 +36,8 @@ fn exec_docker(words: &[OsString]) -> Result<()> {
         variable("DOCKER_HOST").as_deref(),
     )?;
     let nv_docker = variable("NV_DOCKER").unwrap_or_default();
-    let texts: Vec<String> = words
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    let texts = words.iter().map(|word| word.to_string_lossy().into_owned());
+    let texts: Vec<OsString> = texts.map(OsString::from).collect();
     let mut help = Help::new(&nv_docker);
     let line = read(&texts, |scope, name| help.takes(scope, name))?;
     let globals = words.get(..line.globals).unwrap_or_default();
@@ -53,7 +51,10 @@ fn exec_docker(words: &[OsString]) -> Result<()> {
     };
     match (invocation.line.command, invocation.line.image) {
         (Command::Run, Some(image)) => {
-            let name = texts.get(image).map(String::as_str).unwrap_or_default();
+            let name = texts
+                .get(image)
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
             // What was asked ahead has ended when this process becomes docker.
             match invocation.translated(name)? {
                 Translation::Unchanged(reason) => invocation.unchanged(&reason),
@@ -106,9 +107,7 @@ impl Invocation<'_> {
         let (before, after) = self.words.split_at(image);
         // After `--` an option would be parsed as the image.
         let (before, dashes) = match before.split_last() {
-            Some((last, rest)) if last == "--" && self.is_end_of_options(image) => {
-                (rest, Some(last.clone()))
-            }
+            Some((last, rest)) if self.line.has_dashes => (rest, Some(last.clone())),
             _ => (before, None),
         };
         let words = before.iter().cloned();
@@ -119,21 +118,6 @@ impl Invocation<'_> {
             .collect::<Vec<_>>();
         let Choice { backend, reason } = choice;
         self.finish(&words, &format!("back end {}: {reason}", backend.name()))
-    }
-
-    /// Returns true if the word before the image is the `--` that ends the options, rather than an option's value.
-    fn is_end_of_options(&self, image: usize) -> bool {
-        let last = self.line.options.last();
-        !last.is_some_and(|given| {
-            given.value.as_deref() == Some("--")
-                && image
-                    .checked_sub(2)
-                    .and_then(|at| self.words.get(at))
-                    .is_some_and(|word| {
-                        let word = word.to_string_lossy();
-                        word.starts_with('-') && !word.contains('=')
-                    })
-        })
     }
 
     fn finish(&self, words: &[OsString], explanation: &str) -> Result<()> {
