@@ -12,14 +12,14 @@ use libnvc::request::ImageOptions;
 use libnvc::{Error, ErrorKind, Result, Target};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
+use nvc_options::Given;
 
-use crate::arguments::GivenOptions;
 use crate::hooks::Hook;
 use crate::report::Report;
 use crate::state::{self, State};
 
 /// Reads the container's state, from standard input or from a file.
-pub(crate) fn state(given: &GivenOptions, report: &mut Report) -> Result<State> {
+pub(crate) fn state(given: &Given, report: &mut Report) -> Result<State> {
     match given.text("container-spec") {
         Some(path) => {
             let text = state::read_file(path)?;
@@ -31,7 +31,7 @@ pub(crate) fn state(given: &GivenOptions, report: &mut Report) -> Result<State> 
 }
 
 /// Opens the root of the container in the state.
-pub(crate) fn open(given: &GivenOptions, report: &mut Report) -> Result<OwnedFd> {
+pub(crate) fn open(given: &Given, report: &mut Report) -> Result<OwnedFd> {
     let state = state(given, report)?;
     // Runtimes start hooks with any umask; with 0 libnvc would make directories that every user of the container can
     // write to.
@@ -47,7 +47,7 @@ pub(crate) fn change(
     root: OwnedFd,
     intents: &[Intent],
     hook: &Hook,
-    given: &GivenOptions,
+    given: &Given,
     report: &mut Report,
 ) -> Result<()> {
     if intents.is_empty() {
@@ -88,7 +88,7 @@ pub(crate) fn change(
 }
 
 /// Returns the host's ldconfig that the arguments name, if they do; upstream's accept an @ before it.
-fn ldconfig(given: &GivenOptions) -> Result<Ldconfig> {
+fn ldconfig(given: &Given) -> Result<Ldconfig> {
     let path = given.text("ldconfig-path").unwrap_or_default();
     let path = path.strip_prefix('@').unwrap_or(path);
     match path {

@@ -12,13 +12,15 @@ mod symlinks;
 
 use libnvc::Result;
 use libnvc::plan::Intent;
+use nvc_options::table::{value as text, values as list};
+use nvc_options::{Given, Opt};
 use nvc_program::{hints, hook_names};
 
 use crate::PROGRAM;
-use crate::arguments::{EVERY, GivenOptions, Opt};
+use crate::arguments::EVERY;
 
 /// Converts a hook's arguments to intents.
-pub(crate) type Intents = fn(&GivenOptions) -> Result<Vec<Intent>>;
+pub(crate) type Intents = fn(&Given) -> Result<Vec<Intent>>;
 
 #[derive(Debug)]
 pub(crate) struct Hook {
@@ -29,24 +31,6 @@ pub(crate) struct Hook {
     pub(crate) uses_volumes: bool,
     /// None for hooks that change nothing.
     pub(crate) intents: Option<Intents>,
-}
-
-const fn text(name: &'static str, value: &'static str, help: &'static str) -> Opt {
-    Opt {
-        name,
-        value: Some(value),
-        is_list: false,
-        help,
-    }
-}
-
-const fn list(name: &'static str, value: &'static str, help: &'static str) -> Opt {
-    Opt {
-        name,
-        value: Some(value),
-        is_list: true,
-        help,
-    }
 }
 
 /// Options of the hooks for the loader.
@@ -173,7 +157,7 @@ const HOOKS: &[Hook] = &[
 ];
 
 /// Returns the driver root in the arguments.
-fn driver_root(given: &GivenOptions) -> &str {
+fn driver_root(given: &Given) -> &str {
     let root = given.text("driver-root").filter(|path| !path.is_empty());
     root.unwrap_or("/")
 }
@@ -206,16 +190,12 @@ impl Hook {
             "{}\n\nUsage: {PROGRAM} {} [OPTION...] < STATE\n\nOptions:\n",
             self.about, self.name
         );
-        // --container-spec is for tests, and upstream's help does not name it either.
         let shown = self.options.iter().chain(&EVERY);
-        for opt in shown.filter(|opt| opt.name != "container-spec") {
-            let value = opt
-                .value
-                .map(|value| format!(" {value}"))
-                .unwrap_or_default();
-            text += &format!("  --{:<36} {}\n", format!("{}{value}", opt.name), opt.help);
+        for opt in shown.filter(|opt| !opt.hidden) {
+            let value = opt.takes.name().map(|value| format!(" {value}"));
+            let named = format!("{}{}", opt.long, value.unwrap_or_default());
+            text += &format!("  --{named:<36} {}\n", opt.help);
         }
-        text += &format!("  --{:<36} Print help\n", "help");
         text
     }
 }

@@ -27,8 +27,11 @@ pub mod report;
 
 use std::ffi::OsString;
 
-use arguments::Words;
+use arguments::invalid;
 use libnvc::Result;
+use nvc_options::Given;
+use nvc_options::mistake::{Fault, Mistake};
+use nvc_options::scan::scan;
 use nvc_program::hook_names;
 use report::Report;
 pub use report::Verbosity;
@@ -50,23 +53,50 @@ pub fn run(words: &[OsString], verbosity: Verbosity) -> u8 {
 }
 
 fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
-    let mut words = Words::new(words)?;
-    let Some(name) = program_options(&mut words, report)? else {
+    if words.iter().any(|word| word.to_str().is_none()) {
+        return Err(invalid("an argument is not UTF-8"));
+    }
+    let before = scan(&arguments::BEFORE, &[&arguments::PROGRAM], words);
+    set_verbosity(&before.given, report);
+    if before.given.has("help") {
+        report.print(&hooks::help());
+        return Ok(());
+    }
+    if before.given.has("version") {
+        let version = env!("CARGO_PKG_VERSION");
+        report.print(&format!("NVIDIA CDI Hook version {version}\n"));
+        return Ok(());
+    }
+    match before.mistake {
+        None => {}
+        Some(Mistake {
+            fault: Fault::Unknown(_),
+            word,
+            ..
+        }) => {
+            report.warning(&format!("Unsupported option: {}", word.display()));
+            return Ok(());
+        }
+        Some(mistake) => return Err(invalid(mistake.by_urfave())),
+    }
+    let Some((name, words)) = before.rest.split_first() else {
+        report.warning("No CDI hook specified");
         return Ok(());
     };
-    let Some(hook) = hooks::find(&name) else {
+    let name = name.to_str().unwrap_or_default();
+    if name == "help" {
+        report.print(&hooks::help());
+        return Ok(());
+    }
+    let Some(hook) = hooks::find(name) else {
         // A specification of a later version must not prevent containers from starting.
-        let near = hooks::nearest(&name);
+        let near = hooks::nearest(name);
         let hint = near.map(|near| format!(" (hint: did you mean {near}?)"));
         let hint = hint.unwrap_or_default();
         report.warning(&format!("Unsupported CDI hook: {name}{hint}"));
         return Ok(());
     };
-    if words.asks_for_help() {
-        report.print(&hook.help());
-        return Ok(());
-    }
-    let given = match words.options(hook.options) {
+    let given = match arguments::options(hook.options, words) {
         Ok(given) => given,
         Err(error) => {
             report.state();
@@ -74,12 +104,11 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
             return Err(error);
         }
     };
-    if given.flag("debug") {
-        report.debug();
+    if given.has("help") {
+        report.print(&hook.help());
+        return Ok(());
     }
-    if given.flag("quiet") {
-        report.quiet();
-    }
+    set_verbosity(&given, report);
     if hook.name == hook_names::APPLY_MEMORY_LIMITS {
         return memory_limits::check(&container::state(&given, report)?, report);
     }
@@ -92,39 +121,11 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     container::change(root, &intents, hook, &given, report)
 }
 
-/// Handles the options before the hook's name; returns the name, or None if there is nothing left to do.
-fn program_options(words: &mut Words, report: &mut Report) -> Result<Option<String>> {
-    loop {
-        if let Some(is_on) = words.program_flag(&["debug", "d"]) {
-            if is_on? {
-                report.debug();
-            }
-            words.skip();
-            continue;
-        }
-        if let Some(is_on) = words.program_flag(&["quiet"]) {
-            if is_on? {
-                report.quiet();
-            }
-            words.skip();
-            continue;
-        }
-        match words.peek() {
-            None => report.warning("No CDI hook specified"),
-            Some("--help" | "-help" | "-h" | "help") => report.print(&hooks::help()),
-            Some("--version" | "-version" | "-v") => {
-                let version = env!("CARGO_PKG_VERSION");
-                report.print(&format!("NVIDIA CDI Hook version {version}\n"));
-            }
-            Some(word) if word.starts_with('-') => {
-                report.warning(&format!("Unsupported option: {word}"));
-            }
-            Some(word) => {
-                let name = word.to_owned();
-                words.skip();
-                return Ok(Some(name));
-            }
-        }
-        return Ok(None);
+fn set_verbosity(given: &Given, report: &mut Report) {
+    if given.flag("debug") {
+        report.debug();
+    }
+    if given.flag("quiet") {
+        report.quiet();
     }
 }

@@ -2,10 +2,9 @@
 
 use libnvc::plan::{FileMode, Intent, Need, What};
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
+use nvc_options::Given;
 
-use crate::arguments::GivenOptions;
-
-pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
+pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
     let invalid = |text: String| Error::new(ErrorKind::InvalidArgument, text);
     let word = given.text("mode");
     let word = word.ok_or_else(|| invalid("--mode is missing".into()))?;

@@ -5,15 +5,14 @@
 use libnvc::plan::{CompatUse, CudaCompat, Intent, Need, What};
 use libnvc::request::Capabilities;
 use libnvc::{ContainerPath, Result};
+use nvc_options::Given;
 
-use crate::arguments::GivenOptions;
-
-pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
+pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
     Ok(intent(given, "").into_iter().collect())
 }
 
 /// Returns the intent, if a version of the driver is known; `version` counts if the arguments have none.
-pub(super) fn intent(given: &GivenOptions, version: &str) -> Option<Intent> {
+pub(super) fn intent(given: &Given, version: &str) -> Option<Intent> {
     let value = |name: &str| given.text(name).filter(|value| !value.is_empty());
     let host_driver = value("host-driver-version").unwrap_or(version).to_owned();
     let host_cuda = value("host-cuda-version").map(str::to_owned);

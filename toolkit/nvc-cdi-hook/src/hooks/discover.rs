@@ -11,8 +11,7 @@ use libnvc::options::CudaCompatMode;
 use libnvc::plan::{Intent, Item, Link, Mount, Place, Sockets, What};
 use libnvc::request::{Capabilities, Placement, Policy, Request};
 use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
-
-use crate::arguments::GivenOptions;
+use nvc_options::Given;
 
 /// The driver's files, as intents.
 #[derive(Debug, Default)]
@@ -26,7 +25,7 @@ pub(super) struct DriverFiles {
 }
 
 /// Finds the files of the loaded driver.
-pub(super) fn find(given: &GivenOptions) -> Result<DriverFiles> {
+pub(super) fn find(given: &Given) -> Result<DriverFiles> {
     let top = Path::new(super::driver_root(given));
     let host = DriverRoot::open(Path::new("/"))?;
     let version = procfs::module_version(&host).ok_or_else(|| {

@@ -2,11 +2,10 @@
 
 use libnvc::Result;
 use libnvc::plan::{DriverProc, EglDevices, EglProfile, Intent, Need, ProcDevices, What};
-
-use crate::arguments::GivenOptions;
+use nvc_options::Given;
 
 /// Tells programs in the container not to create device nodes.
-pub(super) fn params(_given: &GivenOptions) -> Result<Vec<Intent>> {
+pub(super) fn params(_given: &Given) -> Result<Vec<Intent>> {
     let need = Need::WherePermitted;
     let what = What::DriverProc(DriverProc {
         no_new_nodes: true,
@@ -16,7 +15,7 @@ pub(super) fn params(_given: &GivenOptions) -> Result<Vec<Intent>> {
 }
 
 /// Hides other GPUs and MIG capabilities in the container's /proc/driver/nvidia.
-pub(super) fn devices(_given: &GivenOptions) -> Result<Vec<Intent>> {
+pub(super) fn devices(_given: &Given) -> Result<Vec<Intent>> {
     let shown = DriverProc {
         no_new_nodes: false,
         devices: ProcDevices::Own,
@@ -26,7 +25,7 @@ pub(super) fn devices(_given: &GivenOptions) -> Result<Vec<Intent>> {
 
 /// Limits EGL to the container's GPUs. EGL works without the file: a read-only root must not prevent the container from
 /// starting.
-pub(super) fn profile(_given: &GivenOptions) -> Result<Vec<Intent>> {
+pub(super) fn profile(_given: &Given) -> Result<Vec<Intent>> {
     let devices = EglDevices::Own;
     let profile = What::EglProfile(EglProfile { devices });
     Ok(vec![Intent::best_effort(profile)])

@@ -6,10 +6,9 @@
 
 use libnvc::plan::{Intent, LibraryPath, Need, Place, What};
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
+use nvc_options::Given;
 
-use crate::arguments::GivenOptions;
-
-pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
+pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
     // An engine has mounted the libraries, and it does not know what the image's loader needs.
     Ok(intent(folders(given)?, Need::WherePermitted)
         .into_iter()
@@ -27,7 +26,7 @@ pub(super) fn intent(folders: Vec<ContainerPath>, need: Need) -> Option<Intent> 
 }
 
 /// Returns the requested directories without duplicates.
-pub(super) fn folders(given: &GivenOptions) -> Result<Vec<ContainerPath>> {
+pub(super) fn folders(given: &Given) -> Result<Vec<ContainerPath>> {
     let mut folders: Vec<ContainerPath> = Vec::new();
     for folder in given.list("folder").filter(|folder| !folder.is_empty()) {
         if folder.contains(['\n', '\0']) || !folder.starts_with('/') {
@@ -48,14 +47,14 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::arguments::Words;
+    use crate::arguments::options;
 
     /// Returns the directories that the arguments of update-ldcache name, or the error.
     fn requested(words: &[&str]) -> Result<Vec<String>> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         let hook = super::super::find("update-ldcache");
         let known = hook.map_or(&[][..], |hook| hook.options);
-        let given = Words::new(&words).and_then(|mut words| words.options(known));
+        let given = options(known, &words);
         let folders = given.and_then(|given| folders(&given));
         let text = |folder: &ContainerPath| folder.to_string();
         folders.map(|folders| folders.iter().map(text).collect())

@@ -5,12 +5,13 @@
 
 use libnvc::plan::{Intent, Need, What};
 use libnvc::{Error, ErrorKind, Result};
+use nvc_options::table::flag as switch;
+use nvc_options::{Given, Opt};
 use nvc_program::hook_names;
 
 use super::{
     Intents, cuda_compat, discover, driver, library_path, list, mounts, sockets, symlinks, text,
 };
-use crate::arguments::{GivenOptions, Opt};
 
 /// Version of the arguments.
 const VERSION: &str = "1";
@@ -63,16 +64,7 @@ const fn flag(name: &'static str) -> Opt {
     switch(name, "Like the hook of this name")
 }
 
-const fn switch(name: &'static str, help: &'static str) -> Opt {
-    Opt {
-        name,
-        value: None,
-        is_list: false,
-        help,
-    }
-}
-
-pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
+pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
     if given.text("version") != Some(VERSION) {
         let version = given.text("version").unwrap_or("none");
         let text = format!("unsupported version of the arguments: {version}, expected {VERSION}");
@@ -87,7 +79,7 @@ pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
 }
 
 /// Returns the intents for the arguments and the driver's files: those of the hooks, one after the other.
-fn with(given: &GivenOptions, found: discover::DriverFiles) -> Result<Vec<Intent>> {
+fn with(given: &Given, found: discover::DriverFiles) -> Result<Vec<Intent>> {
     let is_in = |hook: &str| given.list("without").all(|name| name != hook);
     let mut intents = found.intents;
     if !is_in(hook_names::CREATE_SYMLINKS) {
@@ -127,13 +119,12 @@ mod tests {
     use libnvc::{ContainerPath, HostPath};
 
     use super::*;
-    use crate::arguments::Words;
+    use crate::arguments::options;
     use crate::hooks::find;
 
-    fn given(hook: &str, line: &str) -> GivenOptions {
+    fn given(hook: &str, line: &str) -> Given {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        let options = find(hook).unwrap().options;
-        Words::new(&words).unwrap().options(options).unwrap()
+        options(find(hook).unwrap().options, &words).unwrap()
     }
 
     fn of(hook: &str, line: &str) -> Vec<Intent> {

@@ -7,11 +7,10 @@ use std::os::unix::fs::FileTypeExt as _;
 use libnvc::host::FileClass;
 use libnvc::plan::{Intent, Mount, Place, What};
 use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
-
-use crate::arguments::GivenOptions;
+use nvc_options::Given;
 
 /// Returns the intents of the requested mounts.
-pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
+pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
     given.list("mount").map(parse).collect()
 }
 

@@ -6,15 +6,15 @@
 use libnvc::host::Daemon;
 use libnvc::plan::{Intent, Sockets, What};
 use libnvc::{Error, ErrorKind, HostPath, Result};
+use nvc_options::{Given, Opt};
 
 use super::{list, text};
-use crate::arguments::{GivenOptions, Opt};
 
 pub(super) const DAEMON: Opt = list("daemon", "NAME", "A daemon: persistenced or fabricmanager");
 pub(super) const OPTIONS: &[Opt] = &[text("driver-root", "DIR", "The driver root"), DAEMON];
 
 /// Returns the intent for the daemons in the arguments, if there are any.
-pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
+pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
     let daemons = given
         .list("daemon")
         .map(daemon)
@@ -44,11 +44,11 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::arguments::Words;
+    use crate::arguments::options;
 
     fn of(line: &str) -> Result<Vec<Intent>> {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        intents(&Words::new(&words).unwrap().options(OPTIONS).unwrap())
+        intents(&options(OPTIONS, &words).unwrap())
     }
 
     #[test]

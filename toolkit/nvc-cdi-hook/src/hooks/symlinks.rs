@@ -5,15 +5,14 @@ use std::path::{Component, Path, PathBuf};
 
 use libnvc::plan::{Intent, Link, Need, Place, What};
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
+use nvc_options::Given;
 
-use crate::arguments::GivenOptions;
-
-pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
+pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
     links(given, Need::WherePermitted)
 }
 
 /// Returns the intents of the requested links, without duplicates.
-pub(super) fn links(given: &GivenOptions, need: Need) -> Result<Vec<Intent>> {
+pub(super) fn links(given: &Given, need: Need) -> Result<Vec<Intent>> {
     let mut seen = HashSet::new();
     let words = given.list("link").filter(|word| seen.insert(*word));
     let link = |word: &str| {
