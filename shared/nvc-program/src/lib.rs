@@ -1,12 +1,8 @@
-//! Holds what the programs around libnvc share: how they start, parse options, and write messages.
+//! Holds what the programs around libnvc share: how they start, and write messages.
 //!
 //! It depends on little, because the programs that engines start with every container link it.
 
 #![forbid(unsafe_code)]
-
-// the command line
-pub mod goflag;
-pub mod urfave;
 
 // nvidia-cdi-hook and what calls it
 pub mod hook_names;
