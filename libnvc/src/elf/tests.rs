@@ -1,5 +1,4 @@
 use super::*;
-use proptest::prelude::*;
 
 impl Source for &[u8] {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -235,25 +234,4 @@ fn an_abi_note_may_be_in_a_section_alone() {
     };
     assert_eq!(of(".note.ABI-tag"), Some([0, 2, 3, 99]));
     assert_eq!(of(".note.other"), None);
-}
-
-proptest! {
-    #[test]
-    fn never_panics(cut in 0usize..9000, changes: Vec<(u16, u8)>, low: Vec<(u8, u8)>) {
-        let mut file = sample();
-        let low = low.into_iter().map(|(at, byte)| (u16::from(at), byte));
-        for (at, byte) in changes.into_iter().chain(low) {
-            if let Some(place) = file.get_mut(usize::from(at)) {
-                *place = byte;
-            }
-        }
-        file.truncate(cut);
-        if let Ok(library) = Library::open(&file[..]) {
-            let _ = library.abi();
-            let _ = library.needs(&["libnvidia-glcore.so"]);
-            let _ = library.soname();
-            let _ = library.build_id();
-            let _ = library.by_sections().soname();
-        }
-    }
 }

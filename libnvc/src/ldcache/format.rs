@@ -112,7 +112,6 @@ pub(super) fn count(bytes: &[u8], offset: usize) -> Option<usize> {
 #[allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 pub(crate) mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     /// Builds a cache of the new layout with these flags, names and paths.
     pub(crate) fn build(entries: &[(i32, &str, &str)]) -> Vec<u8> {
@@ -199,26 +198,5 @@ pub(crate) mod tests {
         assert_eq!(keys(&bytes).unwrap(), [b"libcuda.so"]);
         bytes.pop(); // the last string has no end now
         assert_eq!(keys(&bytes).unwrap().len(), 0);
-    }
-
-    proptest! {
-        #[test]
-        fn never_panics(mut bytes: Vec<u8>, prefix in 0..4, cut in 0usize..200, at in 0usize..200, byte: u8) {
-            let known = match prefix {
-                0 => Vec::new(),
-                1 => MAGIC.to_vec(),
-                2 => with_old_table(&[], 2),
-                _ => sample(),
-            };
-            bytes.splice(0..0, known);
-            if let Some(place) = bytes.get_mut(at) {
-                *place = byte;
-            }
-            for bytes in [&bytes[..], &bytes[..cut.min(bytes.len())]] {
-                if let Some(cache) = Cache::parse(bytes) {
-                    cache.entries().for_each(drop);
-                }
-            }
-        }
     }
 }

@@ -158,10 +158,5 @@ mod tests {
                 }
             }
         }
-
-        #[test]
-        fn never_panics(one: Vec<u8>, other: Vec<u8>) {
-            names(&one, &other);
-        }
     }
 }

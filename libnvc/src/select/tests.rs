@@ -1,5 +1,3 @@
-use proptest::prelude::*;
-
 use super::*;
 use crate::path::HostPath;
 use crate::request::names;
@@ -323,19 +321,5 @@ fn imex_channels() {
             error.message(),
             format!("unsupported IMEX channel value: {item}")
         );
-    }
-}
-
-proptest! {
-    #[test]
-    fn never_panics(list in "\\PC*") {
-        let _ = select_devices(&machine(), &lost(), &split(&list));
-        let _ = select_devices(&machine(), &lost(), &[&list]);
-        let _ = parse_imex_channels(&[list]);
-    }
-
-    #[test]
-    fn nearly_valid_never_panics(list in "((GPU-|MIG-|all)?[0-9a-fx:.é +]{0,12},?){0,4}") {
-        let _ = select_devices(&machine(), &lost(), &split(&list));
     }
 }

@@ -228,8 +228,6 @@ pub(crate) fn take<T: DeserializeOwned>(
 mod tests {
     use std::os::unix::ffi::OsStringExt;
 
-    use proptest::prelude::*;
-
     use super::*;
 
     fn gpu(minor: u32) -> GpuAnswer {
@@ -342,16 +340,5 @@ mod tests {
     fn a_message_that_is_too_long_is_not_sent() {
         let message = Message::Unavailable(Fault::Load("x".repeat(MAX_SIZE)));
         assert_eq!(encode(&message), Err(MalformedMessage));
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let mut framed = u32::try_from(bytes.len()).unwrap().to_le_bytes().to_vec();
-            framed.extend(&bytes);
-            let _ = take::<Message>(&mut framed);
-            let mut bytes = bytes;
-            let _ = take::<Message>(&mut bytes);
-        }
     }
 }

@@ -246,20 +246,6 @@ proptest! {
             );
         }
     }
-
-    #[test]
-    fn any_bytes_are_survived(
-        raw in prop::collection::vec((any::<u8>(), any::<u8>(), any::<i16>(), any::<i32>()), 0..50),
-    ) {
-        let program: Vec<_> = raw
-            .into_iter()
-            .map(|(code, registers, offset, immediate)| {
-                Instruction::new(code, registers & 0xf, registers >> 4, offset, immediate)
-            })
-            .collect();
-        let _ = decide(&program, 2, READ, device(1, 3));
-        let _ = obstacle(&program);
-    }
 }
 
 #[test]

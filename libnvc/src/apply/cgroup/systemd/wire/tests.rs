@@ -1,5 +1,4 @@
 use nvc_testkit::systemd::message;
-use proptest::prelude::*;
 
 use super::*;
 
@@ -71,23 +70,4 @@ fn what_is_no_reply_is_passed_over_or_refused() {
     assert_eq!(message_length(too_long), Err(Malformed));
     let overflowing = b"l\x02\0\x01\xff\xff\xff\xff\x01\0\0\0\xff\xff\xff\xff";
     assert_eq!(message_length(overflowing), Err(Malformed));
-}
-
-proptest! {
-    #[test]
-    fn any_bytes_are_survived(bytes: Vec<u8>) {
-        let _ = parse(&bytes);
-    }
-
-    #[test]
-    fn any_body_is_survived(signature in "s|v|a\\(ss\\)|u", mut body: Vec<u8>, inner in "s|v|a\\(ss\\)") {
-        if signature == "v" {
-            let mut variant = vec![u8::try_from(inner.len()).unwrap()];
-            variant.extend(inner.as_bytes());
-            variant.push(0);
-            variant.extend(body);
-            body = variant;
-        }
-        let _ = parse(&message(2, 1, &signature, &body));
-    }
 }
