@@ -97,7 +97,7 @@ pub struct Scanner<'w> {
     /// The words that have not been taken.
     words: &'w [OsString],
     /// The last word that was taken as an option.
-    word: &'w OsStr,
+    current: &'w OsStr,
     /// The letters of that word that have not been taken.
     letters: &'w [u8],
     is_ended: bool,
@@ -108,7 +108,7 @@ impl<'w> Scanner<'w> {
         Self {
             grammar,
             words,
-            word: OsStr::new(""),
+            current: OsStr::new(""),
             letters: &[],
             is_ended: false,
         }
@@ -147,7 +147,7 @@ impl<'w> Scanner<'w> {
             return Some(Ok(Event::Word(word)));
         };
         self.words = rest;
-        self.word = word;
+        self.current = word;
         let long = bare.strip_prefix(b"-");
         if long == Some(b"") {
             self.is_ended = true;
@@ -171,48 +171,41 @@ impl<'w> Scanner<'w> {
 
     /// Takes a value: the rest of the option's word, or the next word.
     pub fn value(&mut self) -> Option<&'w OsStr> {
-        if !self.letters.is_empty() {
-            return Some(OsStr::from_bytes(std::mem::take(&mut self.letters)));
+        match std::mem::take(&mut self.letters) {
+            [] => self.word(),
+            letters => Some(OsStr::from_bytes(letters)),
         }
-        let (value, rest) = self.words.split_first()?;
+    }
+
+    fn word(&mut self) -> Option<&'w OsStr> {
+        let (word, rest) = self.words.split_first()?;
         self.words = rest;
-        Some(value)
+        Some(word)
     }
 
     /// Takes one of several letters of a word.
     fn letter(&mut self, tables: &[&'static [Opt]]) -> Result<Event<'w>, Mistake<'w>> {
-        let all = self.letters;
-        let (name, rest) = all.split_at(1);
-        self.letters = rest;
-        let after_equals = rest.strip_prefix(b"=").map(OsStr::from_bytes);
+        let (name, rest) = self.letters.split_at(1);
+        let follows = self.grammar.letters;
+        let equals = rest.strip_prefix(b"=").map(OsStr::from_bytes);
+        let equals = equals.filter(|_| follows != Some(Letters::Value));
         let mut known = tables.iter().copied().flatten();
         let letter = name.first().map(|letter| char::from(*letter));
         let Some(opt) = known.find(|opt| opt.short == letter) else {
+            let is_lost = self.grammar.one_dash || equals.is_some();
+            self.letters = if is_lost { &[] } else { rest };
             if self.grammar.one_dash {
                 // It was not meant as letters.
-                self.letters = &[];
-                let bytes = self.word.as_bytes().trim_ascii();
+                let bytes = self.current.as_bytes().trim_ascii();
                 let (name, value) = split(bytes.get(1..).unwrap_or_default());
                 return Err(self.mistake(name, false, Fault::Unknown(value)));
             }
-            let value = after_equals.filter(|_| self.grammar.letters != Some(Letters::Value));
-            if value.is_some() {
-                self.letters = &[];
-            }
-            return Err(self.mistake(name, true, Fault::Unknown(value)));
+            return Err(self.mistake(name, true, Fault::Unknown(equals)));
         };
-        let is_attached = match self.grammar.letters {
-            Some(Letters::Equals) => false,
-            _ => opt.takes != Takes::Flag && !rest.is_empty(),
-        };
-        let attached = match after_equals {
-            Some(value) if self.grammar.letters != Some(Letters::Value) => Some(value),
-            _ if is_attached => Some(OsStr::from_bytes(rest)),
-            _ => None,
-        };
-        if attached.is_some() {
-            self.letters = &[];
-        }
+        let has_rest = opt.takes != Takes::Flag && !rest.is_empty();
+        let is_attached = has_rest && follows != Some(Letters::Equals);
+        let attached = equals.or(is_attached.then(|| OsStr::from_bytes(rest)));
+        self.letters = if attached.is_some() { &[] } else { rest };
         self.option(opt, name, true, attached)
     }
 
@@ -224,19 +217,13 @@ impl<'w> Scanner<'w> {
         is_letter: bool,
         attached: Option<&'w OsStr>,
     ) -> Result<Event<'w>, Mistake<'w>> {
+        let flags = self.grammar.flags;
         let fault = match (opt.takes, attached) {
-            (Takes::Flag, Some(value)) if !self.grammar.flags.allow(value) => {
-                match self.grammar.flags {
-                    Flags::Nothing => Fault::Surplus(opt),
-                    _ => Fault::NotBoolean(opt, value),
-                }
-            }
-            (Takes::Value(_) | Takes::Values(_), None) => match self.words.split_first() {
-                Some((value, rest)) => {
-                    self.words = rest;
-                    return Ok(Event::Option(opt, Some(value)));
-                }
+            (Takes::Flag, Some(_)) if flags == Flags::Nothing => Fault::Surplus(opt),
+            (Takes::Flag, Some(value)) if !flags.allow(value) => Fault::NotBoolean(opt, value),
+            (Takes::Value(_) | Takes::Values(_), None) => match self.word() {
                 None => Fault::Missing(opt),
+                value => return Ok(Event::Option(opt, value)),
             },
             _ => return Ok(Event::Option(opt, attached)),
         };
@@ -271,7 +258,7 @@ impl<'w> Scanner<'w> {
 
     fn mistake(&self, name: &'w [u8], is_letter: bool, fault: Fault<'w>) -> Mistake<'w> {
         Mistake {
-            word: self.word,
+            word: self.current,
             name: OsStr::from_bytes(name),
             is_letter,
             fault,
