@@ -42,30 +42,8 @@ static BEHIND: [Opt; 3] = [
 const GRAMMAR: Grammar = Grammar { stops: false, ..GO };
 
 /// Verbs of the runtimes; any other word is the value of an unknown option.
-const VERBS: [&str; 22] = [
-    "checkpoint",
-    "create",
-    "delete",
-    "events",
-    "exec",
-    "features",
-    "help",
-    "info",
-    "init",
-    "kill",
-    "list",
-    "mounts",
-    "pause",
-    "ps",
-    "restore",
-    "resume",
-    "run",
-    "spec",
-    "start",
-    "state",
-    "update",
-    "version",
-];
+const VERBS: &str = "checkpoint create delete events exec features help info init kill list mounts pause ps restore \
+    resume run spec start state update version";
 
 /// The parsed command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -146,12 +124,12 @@ pub(crate) fn read(words: &[OsString]) -> Line {
 impl Line {
     /// Takes a word that may be the verb. One that is no runtime's verb belongs to an unknown option.
     fn start(&mut self, word: &OsStr, rest: &[OsString]) {
-        let Some(verb) = VERBS.iter().find(|verb| word == **verb) else {
+        let Some(verb) = VERBS.split(' ').find(|verb| word == *verb) else {
             return;
         };
-        self.verb = Some((*verb).to_owned());
+        self.verb = Some(verb.to_owned());
         self.arguments = rest.to_vec();
-        self.help |= *verb == "help" && rest.is_empty();
+        self.help |= verb == "help" && rest.is_empty();
     }
 
     fn take(&mut self, opt: &Opt, value: &OsStr) {
