@@ -155,7 +155,7 @@ impl Case {
             .arg("--root")
             .arg(self.world.path("state"))
             .args(words)
-            .args([verb, "c1"])
+            .args([verb, &self.world.name()])
             .current_dir(self.world.path("bundle"))
             .env_clear()
             // Whoever chooses the variables chooses neither the program nor the container in the log.
@@ -168,12 +168,14 @@ impl Case {
         Run { output, logged }
     }
 
-    /// Returns what has been logged meanwhile.
+    /// Returns what has been logged meanwhile. The container is called c1: its own name is also the name of a cgroup,
+    /// and all tests share that namespace.
     fn logged(&self) -> Vec<String> {
+        let name = self.world.name();
         let mut lines = Vec::new();
         let mut buffer = vec![0; 9999];
         while let Ok(length) = self.journal.recv(&mut buffer) {
-            lines.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+            lines.push(String::from_utf8_lossy(&buffer[..length]).replace(&name, "c1"));
         }
         lines
     }

@@ -65,7 +65,9 @@ fn by_the_runtime() {
                 "--rootfs",
             ])
             .arg(&root);
-        command.args([&format!("c{index}"), "sh", "-c", &look()]);
+        // It is also the name of a cgroup, and all tests share that namespace.
+        let name = format!("{}-{index}", containerd.world.name());
+        command.args([&name, "sh", "-c", &look()]);
         assert_eq!(printed(&mut command), sight(containerd.world.driver, index));
     }
 }
