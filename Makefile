@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export DESTDIR PREFIX LIBDIR LIBEXECDIR
 
-.PHONY: help setup demo build lib header install uninstall deb rpm test test-gpu test-long test-fresh test-engines test-units test-suites test-old-kernel test-arm64 fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm check test test-gpu test-long test-fresh test-engines test-units test-suites test-old-kernel test-arm64 fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ lib: ## Build the C library as shipped: target/release/libnvidia-container.*
 
 header: ## Regenerate include/nvc.h from the sources.
 	UPDATE=1 $(CARGO) test -p nvc-tests --test capi_header
+
+check: ## Check formatting and lints and run the unit tests that need no root: some minutes, for the inner loop.
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test --workspace --lib
 
 test: ## Run all tests; as root, the privileged ones too.
 	@scripts/test.sh
