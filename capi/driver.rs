@@ -331,6 +331,7 @@ pub unsafe extern "C" fn nvc_driver_mount(
         let container = Container::of(cnt)?;
         let mut driver = nvc_driver_info::to_driver(info)?;
         driver.wsl = session.wsl().cloned();
+        libnvc::host::search::connect_files(session.root(), &mut driver.files);
         let intents = Item::Driver(&driver).plan(&container.request);
         container.apply(state, &intents)
     };

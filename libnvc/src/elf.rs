@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use goblin::container::Ctx;
-use goblin::elf::dynamic::{DT_NEEDED, DT_SONAME, DT_STRTAB, Dynamic};
+use goblin::elf::dynamic::{DT_NEEDED, DT_SONAME, DT_STRTAB, Dyn, Dynamic};
 use goblin::elf::header::{EI_CLASS, ET_DYN};
 use goblin::elf::program_header::{PT_DYNAMIC, PT_LOAD, PT_NOTE, ProgramHeader};
 use goblin::elf::section_header::SHT_DYNAMIC;
@@ -25,6 +25,8 @@ const MAX_SEGMENTS: u16 = 128;
 const MAX_SECTIONS: u16 = 4096;
 /// Longer than any file name can be.
 const MAX_NAME_LEN: usize = 256;
+/// Names this far apart are read at once.
+const MAX_SPAN: u64 = 4096;
 /// Note types of owner `GNU`: the ABI tag, and the build id.
 const NT_GNU_ABI_TAG: u32 = 1;
 const NT_GNU_BUILD_ID: u32 = 3;
@@ -78,6 +80,34 @@ pub(crate) struct Library<S> {
     sections: SectionTable,
     /// File offset of the names, if the sections say it.
     names: Option<u64>,
+}
+
+/// The names in a file.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    /// Its own, if it has one.
+    pub(crate) soname: Option<Vec<u8>>,
+    /// Those of the libraries that it needs.
+    pub(crate) needed: Vec<Vec<u8>>,
+}
+
+/// Where a file's strings are, and some of them.
+struct Strings {
+    /// Their file offset.
+    offset: u64,
+    /// Bytes from the string at `first` on.
+    known: Vec<u8>,
+    first: u64,
+}
+
+impl Strings {
+    fn at(offset: u64) -> Self {
+        Self {
+            offset,
+            known: Vec::new(),
+            first: 0,
+        }
+    }
 }
 
 /// Where the section headers are.
@@ -144,45 +174,59 @@ impl<S: Source> Library<S> {
 
     /// Returns true if the library needs one whose name begins with one of `names`.
     pub(crate) fn needs(&self, names: &[&str]) -> Result<bool, ElfError> {
-        let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
-        self.any_needed(longest, |needed| {
-            names.iter().any(|name| needed.starts_with(name.as_bytes()))
-        })
-    }
-
-    /// Returns true if `wanted` accepts the name of a library it needs; only `longest` bytes of a name are compared.
-    pub(crate) fn any_needed(
-        &self,
-        longest: usize,
-        mut wanted: impl FnMut(&[u8]) -> bool,
-    ) -> Result<bool, ElfError> {
-        let (dynamic, strings) = self.dynamic()?;
-        for entry in dynamic.dyns.iter().filter(|entry| entry.d_tag == DT_NEEDED) {
-            let offset = strings.checked_add(entry.d_val).ok_or(ElfError::Nonsense)?;
-            let bytes = self.bytes_up_to(offset, longest)?;
-            let end = bytes.iter().position(|&byte| byte == 0);
-            if wanted(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default()) {
-                return Ok(true);
-            }
-            // The file ends within the name.
-            if bytes.len() < longest && end.is_none() {
-                return Err(ElfError::Nonsense);
-            }
-        }
-        Ok(false)
+        let fits = |needed: &Vec<u8>| names.iter().any(|name| needed.starts_with(name.as_bytes()));
+        Ok(self.names()?.needed.iter().any(fits))
     }
 
     /// Returns the SONAME, if it has one.
     pub(crate) fn soname(&self) -> Result<Option<Vec<u8>>, ElfError> {
         let (dynamic, strings) = self.dynamic()?;
-        let Some(entry) = dynamic.dyns.iter().rfind(|entry| entry.d_tag == DT_SONAME) else {
-            return Ok(None);
+        let last = dynamic.dyns.iter().rfind(|entry| entry.d_tag == DT_SONAME);
+        last.map(|entry| self.name(&Strings::at(strings), entry.d_val))
+            .transpose()
+    }
+
+    /// Returns the SONAME and the names of the needed libraries, with few reads.
+    pub(crate) fn names(&self) -> Result<Names, ElfError> {
+        let (dynamic, offset) = self.dynamic()?;
+        let named = |entry: &&Dyn| matches!(entry.d_tag, DT_NEEDED | DT_SONAME);
+        let places = || dynamic.dyns.iter().filter(named).map(|entry| entry.d_val);
+        let mut strings = Strings::at(offset);
+        // Linkers write them side by side.
+        if let (Some(first), Some(last)) = (places().min(), places().max())
+            && last - first <= MAX_SPAN
+        {
+            let start = offset.checked_add(first).ok_or(ElfError::Nonsense)?;
+            let length = usize::try_from(last - first).map_err(|_| ElfError::Nonsense)?;
+            strings.first = first;
+            strings.known = self.bytes_up_to(start, length + MAX_NAME_LEN)?;
+        }
+        let mut names = Names::default();
+        for entry in dynamic.dyns.iter().filter(named) {
+            let name = self.name(&strings, entry.d_val)?;
+            match entry.d_tag {
+                DT_SONAME => names.soname = Some(name),
+                _ => names.needed.push(name),
+            }
+        }
+        Ok(names)
+    }
+
+    /// Reads the name at an offset of the strings.
+    fn name(&self, strings: &Strings, at: u64) -> Result<Vec<u8>, ElfError> {
+        let known = at.checked_sub(strings.first);
+        let known = known.and_then(|at| strings.known.get(usize::try_from(at).ok()?..));
+        let known = known.filter(|bytes| !bytes.is_empty());
+        let mut name = match known {
+            Some(bytes) => bytes.get(..MAX_NAME_LEN).unwrap_or(bytes).to_vec(),
+            None => {
+                let offset = strings.offset.checked_add(at).ok_or(ElfError::Nonsense)?;
+                self.bytes_up_to(offset, MAX_NAME_LEN)?
+            }
         };
-        let offset = strings.checked_add(entry.d_val).ok_or(ElfError::Nonsense)?;
-        let mut name = self.bytes_up_to(offset, MAX_NAME_LEN)?;
         let length = name.iter().position(|&byte| byte == 0);
         name.truncate(length.ok_or(ElfError::Nonsense)?);
-        Ok(Some(name))
+        Ok(name)
     }
 
     /// Reads the dynamic section and finds the file offset of its strings.

@@ -21,13 +21,10 @@ mod root;
 
 // its files
 mod arch;
-mod binaries;
 pub mod catalogue;
-pub mod everything;
 mod file;
-mod firmware;
 mod ipc;
-mod libraries;
+pub mod search;
 
 // the kernel's side
 mod imex;
@@ -56,7 +53,7 @@ mod session;
 pub use arch::Abi;
 pub use cuda::{CudaFacts, cuda_facts};
 pub use device::{DeviceInfo, FailedGpu};
-pub(crate) use driver::{DriverEnvironment, UnversionedFiles, check};
+pub(crate) use driver::{DriverEnvironment, check};
 pub use file::{DriverFile, FileClass, FileLink};
 pub use identity::Identity;
 pub(crate) use imex::ImexChannels;
@@ -64,7 +61,6 @@ pub use integrated::discrete_gpus;
 pub use inventory::Inventory;
 pub use ipc::Daemon;
 pub(crate) use ipc::{is_ours, sockets};
-pub(crate) use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use listing::ListedGpu;
 pub use majors::major_of;
 pub use nodes::{DeviceRole, SharedDevice};
@@ -167,10 +163,13 @@ pub struct DriverInfo {
     pub graphics: Vec<DriverFile>,
     /// Links for graphics, if all files were requested.
     pub graphics_links: Vec<HostLink>,
-    /// Directories with libraries of the driver's version, if all files were requested.
+    /// Directories with native libraries of the driver's version, best first.
     pub directories: Vec<HostPath>,
     /// Daemons whose sockets are looked up when a container starts, if all files were requested.
     pub daemons: Vec<Daemon>,
+    /// Programs that only the caller's `PATH` led to.
+    #[serde(skip)]
+    pub by_path: Vec<HostPath>,
     /// Devices that all GPUs share.
     pub devices: Vec<SharedDevice>,
     /// Set under WSL2, where the driver store replaces most of the above.

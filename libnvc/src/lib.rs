@@ -32,7 +32,7 @@
 //! * A **createContainer hook** already runs in the container: [`Target::Here`] with the root's descriptor. It must
 //!   never use a pid. A caller that has intents instead of a request (one of the CDI hooks) applies those:
 //!   [`Container::discover`](container::Container::discover), then [`apply::apply`] of a few [`plan::Intent`]s.
-//! * An **OCI runtime** plans without a container: it finds all files ([`host::everything`]) and all nodes
+//! * An **OCI runtime** plans without a container: it finds all files ([`host::search`]) and all nodes
 //!   ([`host::nodes`], [`host::drm`], [`host::nvcaps`]) for a [`survey::Host`] of its own, which also describes the
 //!   machine for CDI specifications, then calls [`plan::plan`] with [`Placement::AsHost`](request::Placement::AsHost)
 //!   and `before_start: true`, and writes the intents into config.json.

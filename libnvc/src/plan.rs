@@ -17,6 +17,7 @@ use crate::request::Request;
 use crate::require;
 use crate::survey::{Host, MigGrant};
 
+mod chosen;
 pub(crate) mod compat;
 mod device;
 mod driver;

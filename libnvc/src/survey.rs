@@ -93,6 +93,10 @@ impl Host {
         let driver = session
             .info(request.policy.driver_options)
             .map_err(detection)?;
+        session.check_libraries(&driver).map_err(detection)?;
+        for warning in driver.missing_libraries(request.capabilities) {
+            log::warn!("{warning}");
+        }
         let devices = session.devices().map_err(detection)?;
         let choice = Choice::make(&devices, &request.devices)?;
         let channels = &request.devices.imex_channels;

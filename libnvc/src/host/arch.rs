@@ -5,6 +5,8 @@
 
 use serde::Serialize;
 
+use crate::elf::Identity;
+
 /// One of the two sets of libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -62,11 +64,9 @@ impl Abi {
         (flags & CACHE_ELF != 0).then(|| Self::find(wanted))?
     }
 
-    /// Returns the set that a file belongs to, from the first 20 bytes of its header.
-    pub(super) fn of_elf_header(head: &[u8]) -> Option<Self> {
-        let class = *head.strip_prefix(b"\x7fELF")?.first()?;
-        let machine = u16::from_ne_bytes(head.get(18..20)?.try_into().ok()?);
-        Self::find(|marks| marks.elf == (class, machine))
+    /// Returns the set that a file of this identity belongs to.
+    pub(super) fn of_elf(identity: Identity) -> Option<Self> {
+        Self::find(|marks| marks.elf == (identity.class, identity.machine))
     }
 
     /// Returns Debian's triplet for the set.
@@ -107,16 +107,15 @@ mod tests {
 
     #[test]
     fn elf_headers() {
-        let head = |class: u8, machine: u8| {
-            let mut head = *b"\x7fELF\0\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\0\0";
-            head[4] = class;
-            head[18] = machine;
-            head
+        let of = |class, machine| {
+            Abi::of_elf(Identity {
+                class,
+                machine,
+                flags: 0,
+            })
         };
-        assert_eq!(Abi::of_elf_header(&head(2, 62)), Some(Abi::Native));
-        assert_eq!(Abi::of_elf_header(&head(1, 3)), Some(Abi::Compat32));
-        assert_eq!(Abi::of_elf_header(&head(1, 62)), None); // x32
-        assert_eq!(Abi::of_elf_header(&head(2, 62)[..19]), None);
-        assert_eq!(Abi::of_elf_header(b"#!/bin/sh"), None);
+        assert_eq!(of(2, 62), Some(Abi::Native));
+        assert_eq!(of(1, 3), Some(Abi::Compat32));
+        assert_eq!(of(1, 62), None); // x32
     }
 }

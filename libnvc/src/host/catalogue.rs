@@ -170,7 +170,7 @@ pub const PROGRAMS: &[Pattern] = {
 /// A file looked up in shared data directories, with its place in a container.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DataFile {
-    /// Its path relative to such a directory.
+    /// Its path relative to such a directory; `VERSION` is the driver's.
     pub path: &'static str,
     /// Its directory in a container.
     pub standard: &'static str,
@@ -217,6 +217,11 @@ pub(crate) const GRAPHICS_FILES: &[DataFile] = &[
         class: FileClass::Data,
         ..config("nvidia/nvoptix.bin")
     },
+    // The library reads the one of its version.
+    DataFile {
+        class: FileClass::Data,
+        ..config("nvidia/nvidia-application-profiles-VERSION-rc")
+    },
     config("X11/xorg.conf.d/10-nvidia.conf"),
     config("X11/xorg.conf.d/nvidia-drm-outputclass.conf"),
     DataFile {
@@ -254,8 +259,17 @@ pub(crate) const EXPLICIT: &[&str] = &[
     "libnvidia-egl-xlib.so",
 ];
 
-/// Libraries that belong to the driver but have no version in their names.
-pub(crate) const UNVERSIONED: &[&str] = &["libnvidia-nvvm70.so"];
+/// Libraries that belong to the driver but do not have its version in their names, with the version of their SONAME.
+pub(crate) const UNVERSIONED: &[(&str, &str)] = &[("libnvidia-nvvm70.so", "4")];
+
+/// Returns true if a library of the driver does not have its version in the name.
+pub(crate) fn is_unversioned(name: &str) -> bool {
+    let mut stems = UNVERSIONED.iter();
+    stems.any(|(stem, _)| {
+        name.strip_prefix(stem)
+            .is_some_and(|rest| rest.starts_with('.'))
+    })
+}
 
 /// Returns the libraries to look up, in order.
 pub(super) fn libraries(options: DriverOptions, wsl: bool) -> Vec<&'static Pattern> {
@@ -312,6 +326,11 @@ impl Pattern {
             links: links.collect(),
             ..DriverFile::new(path, self.class).of(self.capability)
         }
+    }
+
+    /// Returns true for a name that Mesa uses too.
+    pub(super) fn is_legacy_gl(&self) -> bool {
+        self.when == Condition::LegacyGl
     }
 
     /// Returns true if a container with these capabilities gets the file.

@@ -1,7 +1,4 @@
-//! Collects the driver's files, sockets and shared devices.
-//!
-//! Each part has its own function, for callers that need only some. [`discover`] calls them in upstream's order, so
-//! that it reports the same error first.
+//! Holds what discovery of the driver needs of the environment, and what is found while NVML is still working.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,8 +6,7 @@ use std::path::PathBuf;
 use crate::caller;
 use crate::error::Result;
 use crate::host::{
-    CharDrivers, DriverFile, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates,
-    SharedDevice, WslDriver, binaries, firmware, ipc, libraries, nodes,
+    CharDrivers, DriverFile, DriverRoot, SharedDevice, WslDriver, ipc, nodes, search,
 };
 use crate::options::DriverOptions;
 use crate::path::HostPath;
@@ -35,7 +31,7 @@ impl DriverEnvironment {
     }
 }
 
-/// Returns the error that `discover` would return, for callers that need only versions and GPUs.
+/// Returns the error that finding the files would return, for callers that need only versions and GPUs.
 ///
 /// # Errors
 /// A loader cache named by the caller that is missing or malformed; `environment variable PATH not found`.
@@ -45,67 +41,33 @@ pub(crate) fn check(
     environment: &DriverEnvironment,
 ) -> Result<()> {
     if let Some(ldcache) = ldcache {
-        libraries::check_cache(root, ldcache)?;
+        search::read_cache(root, ldcache)?;
     }
-    binaries::checked(environment.path.as_deref()).map(drop)
+    search::path_of(environment.path.as_deref()).map(drop)
 }
 
-/// Files that do not depend on the driver's version, found while NVML is still working.
+/// Sockets and devices, which do not depend on the driver's version.
 #[derive(Debug)]
-pub(crate) struct UnversionedFiles {
-    binaries: Result<Vec<DriverFile>>,
-    ipcs: Vec<DriverFile>,
-    devices: Result<Vec<SharedDevice>>,
+pub(super) struct UnversionedFiles {
+    pub(super) ipcs: Vec<DriverFile>,
+    pub(super) devices: Result<Vec<SharedDevice>>,
 }
 
 impl UnversionedFiles {
     /// Finds them and keeps errors until they are due. `wsl` is empty except on WSL2 hosts.
-    pub(crate) fn find(
+    pub(super) fn find(
         root: &DriverRoot,
         options: DriverOptions,
         environment: &DriverEnvironment,
         wsl: &[WslDriver],
     ) -> Self {
-        let native = wsl.is_empty();
         Self {
-            binaries: binaries::find(root, environment.path.as_deref(), options, wsl),
             ipcs: ipc::find(root, environment.mps_pipe_directory.as_deref(), options),
-            devices: if native {
+            devices: if wsl.is_empty() {
                 Ok(nodes::find(root, options, &CharDrivers::discover()))
             } else {
                 nodes::find_dxg().map(|node| vec![node])
             },
         }
     }
-}
-
-/// Finds the version-dependent rest and returns everything. `wsl` is empty except on WSL2 hosts.
-///
-/// # Errors
-/// `environment variable PATH not found`; under WSL2 `stat failed: /dev/dxg: <cause>`.
-pub(super) fn discover(
-    root: &DriverRoot,
-    options: DriverOptions,
-    candidates: &LibraryCandidates,
-    unversioned: &UnversionedFiles,
-    versions: DriverVersions,
-    wsl: &[WslDriver],
-) -> Result<DriverInfo> {
-    let libraries = candidates.select(&versions.driver);
-    let mut files = unversioned.binaries.clone()?;
-    files.extend(libraries);
-    if wsl.is_empty() && !options.contains(DriverOptions::NO_GSP_FIRMWARE) {
-        files.extend(firmware::find(root, &versions.driver));
-    }
-    files.extend(unversioned.ipcs.iter().cloned());
-    Ok(DriverInfo {
-        files,
-        graphics: Vec::new(),
-        graphics_links: Vec::new(),
-        directories: Vec::new(),
-        daemons: Vec::new(),
-        devices: unversioned.devices.clone()?,
-        wsl: wsl.first().cloned(),
-        versions,
-    })
 }

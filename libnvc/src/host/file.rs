@@ -46,6 +46,9 @@ pub struct DriverFile {
     pub at: Option<ContainerPath>,
     /// Links that programs expect.
     pub links: Vec<FileLink>,
+    /// File names of the driver's other libraries that it needs.
+    #[serde(skip)]
+    pub needs: Vec<String>,
 }
 
 /// A symbolic link beside a file.
@@ -67,6 +70,7 @@ impl DriverFile {
             capability: None,
             at: None,
             links: Vec::new(),
+            needs: Vec::new(),
         }
     }
 

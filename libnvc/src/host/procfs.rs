@@ -7,7 +7,6 @@ use nix::errno::Errno;
 
 use crate::directory;
 use crate::error::{Error, errno_text};
-use crate::host::libraries::LibraryCandidates;
 use crate::host::{DriverRoot, ProcFile};
 use crate::inroot;
 use crate::path::HostPath;
@@ -150,18 +149,6 @@ pub fn gpus(root: &DriverRoot) -> Vec<ModuleGpu> {
 pub fn module_version(root: &DriverRoot) -> Option<String> {
     let bytes = root.read(&HostPath::new(DIRECTORY).join("version")).ok()?;
     parse_version(&String::from_utf8_lossy(&bytes)).map(str::to_owned)
-}
-
-/// Returns the libraries' version, if there are libraries and none has the module's version.
-///
-/// NVML reports only that they differ; a caller that has both can name them.
-pub(crate) fn version_mismatch<'a>(
-    module: &str,
-    candidates: &'a LibraryCandidates,
-) -> Option<&'a str> {
-    let libraries = candidates.versions().next()?;
-    let fits = candidates.versions().any(|version| version == module);
-    (!fits).then_some(libraries)
 }
 
 /// Extracts the version from a line such as `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.261.03  Mon May 12 …`.

@@ -1,7 +1,7 @@
 //! Opens a driver root, starts the NVML query, and answers questions about the driver in upstream's order.
 //!
 //! The query takes longer than everything else together, so it is started first and waited for last; meanwhile
-//! [`look_ahead`] reads the ld.so.cache. Errors still come in the order of upstream's calls, because each method waits
+//! [`look_ahead`] finds the files of the kernel module's version. Errors still come in the order of upstream's calls, because each method waits
 //! for the steps that upstream would have done before it.
 //!
 //! [`look_ahead`]: DriverSession::look_ahead
@@ -12,13 +12,12 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use super::answers::Answers;
-use super::driver::discover;
+use super::driver::UnversionedFiles;
 use super::nvcaps::Capabilities;
 use super::query::{QueryProcess, QueryProgram, QueryRequest};
 use super::{
-    DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, Identity, ImexChannels, Inventory,
-    LibraryCandidates, ListedGpu, MigAccess, MigDevice, UnversionedFiles, WslDriver, inventory,
-    procfs, wsl,
+    Abi, DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, Identity, ImexChannels,
+    Inventory, ListedGpu, MigAccess, MigDevice, WslDriver, inventory, procfs, search, wsl,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{CharDrivers, DeviceInfo, DeviceNode, nodes};
@@ -127,25 +126,27 @@ struct EarlyFiles {
     options: DriverOptions,
     /// The kernel module's version, if it is known.
     module: Option<String>,
-    libraries: Result<LibraryCandidates>,
+    /// Those of the module's version, or else of the version in the libraries' names.
+    files: Result<DriverInfo>,
     rest: UnversionedFiles,
 }
 
 impl EarlyFiles {
     /// Checks that this is the driver version of the kernel module and of its libraries.
     fn check_version(&self, version: &str) -> Result<()> {
-        let libraries = self.libraries.as_ref().map_err(Clone::clone)?;
+        let files = self.files.as_ref().map_err(Clone::clone)?;
         let other = |what: &str, found: &str| {
             inventory::refused(format!("it is of driver {version}, {what} of {found}"))
         };
         if let Some(module) = self.module.as_deref().filter(|module| *module != version) {
             return Err(other("the kernel module", module));
         }
-        if libraries.versions().any(|found| found == version) {
-            Ok(())
-        } else {
-            let found = libraries.versions().next().unwrap_or("none");
-            Err(other("the libraries", found))
+        match files.libraries(Abi::Native).next() {
+            None => Err(other("the libraries", "none")),
+            Some(_) if files.versions.driver != version => {
+                Err(other("the libraries", &files.versions.driver))
+            }
+            Some(_) => Ok(()),
         }
     }
 }
@@ -262,32 +263,59 @@ impl DriverSession {
 
     fn look(&self, options: DriverOptions) -> EarlyFiles {
         let module = procfs::module_version(&self.root);
-        let libraries = self.look_for_libraries(options, module.as_deref());
-        let rest = UnversionedFiles::find(&self.root, options, &self.environment, &self.wsl);
-        EarlyFiles {
-            options,
-            module,
-            libraries,
-            rest,
-        }
-    }
-
-    /// Finds the candidates, and warns if their version differs from the kernel module's.
-    fn look_for_libraries(
-        &self,
-        options: DriverOptions,
-        module: Option<&str>,
-    ) -> Result<LibraryCandidates> {
-        let wsl = !self.wsl.is_empty();
-        let found = LibraryCandidates::collect(&self.root, self.ldcache.as_ref(), options, wsl)?;
-        if let Some(module) = module
-            && let Some(libraries) = procfs::version_mismatch(module, &found)
+        let files = self.files(options, module.as_deref());
+        if let (Some(module), Ok(files)) = (&module, &files)
+            && files.libraries(Abi::Native).next().is_none()
+            && let Some(libraries) = self.version_of_libraries()
+            && libraries != *module
         {
             log::warn!(
                 "the kernel module is of driver {module}, the libraries are of {libraries}: load the new module, or reboot"
             );
         }
-        Ok(found)
+        EarlyFiles {
+            options,
+            module,
+            files,
+            rest: UnversionedFiles::find(&self.root, options, &self.environment, &self.wsl),
+        }
+    }
+
+    /// Finds the files of a version; if it is unknown, of that in the libraries' names.
+    fn files(&self, options: DriverOptions, version: Option<&str>) -> Result<DriverInfo> {
+        let path = search::path_of(self.environment.path.as_deref());
+        let wanted = search::FileSearch {
+            libraries: self.request.library_search.clone(),
+            ldcache: self.ldcache.clone(),
+            programs: path.clone().unwrap_or_default(),
+            ..search::FileSearch::new(search::Contents::Catalogue(options))
+        };
+        let found = if self.wsl.is_empty() {
+            search::find(&self.root, version, &wanted)
+        } else {
+            search::find_wsl(&self.root, options, &wanted, &self.wsl)
+        };
+        path.and(found)
+    }
+
+    fn version_of_libraries(&self) -> Option<String> {
+        let not_wsl = self.wsl.is_empty();
+        not_wsl.then(|| search::version(&self.root, &self.request.library_search))?
+    }
+
+    /// Checks that the driver has libraries of its version.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn check_libraries(&self, driver: &DriverInfo) -> Result<()> {
+        if !self.wsl.is_empty() || driver.libraries(Abi::Native).next().is_some() {
+            return Ok(());
+        }
+        let found = self.version_of_libraries();
+        Err(search::missing::libraries(
+            &driver.versions.driver,
+            found.as_deref(),
+        ))
     }
 
     /// Waits until NVML is initialised.
@@ -299,8 +327,7 @@ impl DriverSession {
         if result.is_err() && self.found.is_none() {
             // The most likely reason is that module and libraries differ. This search warns of it; NVML's message is
             // unclear.
-            let module = procfs::module_version(&self.root);
-            let _ = self.look_for_libraries(DriverOptions::empty(), module.as_deref());
+            self.look_ahead(DriverOptions::empty());
         }
         result
     }
@@ -346,7 +373,8 @@ impl DriverSession {
     /// Waits for the driver's versions and finds its files.
     ///
     /// # Errors
-    /// Those of `Query::versions`, `LibraryCandidates::collect` and `driver::discover`.
+    /// Those of `Query::versions`; a loader cache named by the caller that is missing or malformed;
+    /// `environment variable PATH not found`; under WSL2 `stat failed: /dev/dxg: <cause>`.
     pub fn info(&mut self, options: DriverOptions) -> Result<DriverInfo> {
         let found = match self.found.take() {
             Some(found) if found.options == options => found,
@@ -354,15 +382,18 @@ impl DriverSession {
         };
         let found = self.found.insert(found);
         let versions = self.answers.versions()?;
-        let libraries = found.libraries.as_ref().map_err(Clone::clone)?;
-        discover(
-            &self.root,
-            options,
-            libraries,
-            &found.rest,
-            versions,
-            &self.wsl,
-        )
+        let is_it =
+            |files: &&DriverInfo| !self.wsl.is_empty() || files.versions.driver == versions.driver;
+        let files = found.files.as_ref().ok().filter(is_it).cloned();
+        let (ipcs, devices) = (found.rest.ipcs.clone(), found.rest.devices.clone());
+        let mut info = match files {
+            Some(files) => files,
+            None => self.files(options, Some(&versions.driver))?,
+        };
+        info.files.extend(ipcs);
+        info.devices = devices?;
+        info.versions = versions;
+        Ok(info)
     }
 
     /// Waits for the GPUs.

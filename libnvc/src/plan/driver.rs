@@ -3,16 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use super::chosen::Chosen;
 use super::device::{device, driver_proc, egl_profile};
 use super::{
     CapabilityFiles, CompatUse, CudaCompat, EglDevices, Env, Intent, LibraryPath, Link, Place,
     ProcDevices, Sockets, What,
 };
-use crate::capability::{Capabilities, Capability};
-use crate::host::{
-    Abi, DeviceRole, DriverFile, DriverInfo, FileClass, HostLink, SharedDevice,
-    catalogue::is_wanted,
-};
+use crate::capability::Capability;
+use crate::host::catalogue::is_wanted;
+use crate::host::{Abi, DeviceRole, DriverFile, DriverInfo, FileClass, HostLink, SharedDevice};
 use crate::options::CudaCompatMode;
 use crate::path::{ContainerPath, HostPath};
 use crate::request::{Placement, Request};
@@ -20,6 +19,7 @@ use crate::request::{Placement, Request};
 /// Plans the driver's part.
 pub(super) fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     let mut intents = Vec::new();
+    let chosen = Chosen::of(driver, request);
     let is_native = driver.wsl.is_none();
     if is_native {
         // Another program may still add devices to a container that does not exist yet.
@@ -38,7 +38,7 @@ pub(super) fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     }
     intents.extend(graphics(driver, request));
     for class in [FileClass::Program, FileClass::Library] {
-        files(driver.of_class(class), request, &mut intents);
+        files(driver.of_class(class), &chosen, request, &mut intents);
     }
     intents.extend(cuda_compat(driver, request));
     for class in [
@@ -47,7 +47,7 @@ pub(super) fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
         FileClass::Data,
         FileClass::Socket,
     ] {
-        files(driver.of_class(class), request, &mut intents);
+        files(driver.of_class(class), &chosen, request, &mut intents);
     }
     intents.extend(sockets(driver, request));
     for shared in &driver.devices {
@@ -115,10 +115,9 @@ fn host_directories(driver: &DriverInfo, request: &Request) -> Vec<Place> {
         let name = path.file_name().to_string_lossy();
         name.starts_with("lib") && (name.ends_with(".so") || name.contains(".so."))
     };
+    let chosen = Chosen::of(driver, request);
     let libraries = driver.of_class(FileClass::Library);
-    let paths = libraries
-        .filter(|file| is_file_wanted(file, request))
-        .map(file_path);
+    let paths = libraries.filter(|file| chosen.has(file)).map(file_path);
     let directories: BTreeSet<_> = paths.filter(is_library).map(|path| path.parent()).collect();
     directories.into_iter().map(Place::At).collect()
 }
@@ -137,29 +136,38 @@ pub(super) fn graphics(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     } else {
         Vec::new()
     };
+    let chosen = Chosen::of(driver, request);
     let mut intents = Vec::new();
-    files_and(links, driver.graphics.iter(), request, &mut intents);
+    files_and(
+        links,
+        driver.graphics.iter(),
+        &chosen,
+        request,
+        &mut intents,
+    );
     intents
 }
 
 /// Plans the mounts of files, each kind of program followed by its links.
 fn files<'a>(
     files: impl Iterator<Item = &'a DriverFile>,
+    chosen: &Chosen<'_>,
     request: &Request,
     intents: &mut Vec<Intent>,
 ) {
-    files_and(Vec::new(), files, request, intents);
+    files_and(Vec::new(), files, chosen, request, intents);
 }
 
 /// Plans mounts and links like [`files`], with additional links before those of the files.
 fn files_and<'a>(
     mut links: Vec<Intent>,
     files: impl Iterator<Item = &'a DriverFile>,
+    chosen: &Chosen<'_>,
     request: &Request,
     intents: &mut Vec<Intent>,
 ) {
     let mut last = Abi::Native;
-    for file in files.filter(|file| is_file_wanted(file, request)) {
+    for file in files.filter(|file| chosen.has(file)) {
         if file.abi != last {
             intents.append(&mut links);
             last = file.abi;
@@ -178,13 +186,12 @@ fn files_and<'a>(
     intents.append(&mut links);
 }
 
-fn is_file_wanted(file: &DriverFile, request: &Request) -> bool {
-    is_wanted(file.class, file.capability, request.capabilities)
-        && (file.abi == Abi::Native || request.capabilities.contains(Capabilities::COMPAT32))
-}
-
 fn place(file: &DriverFile, placement: Placement) -> Place {
-    let name = || PathBuf::from(file.path.file_name());
+    let at = file
+        .at
+        .as_ref()
+        .filter(|_| file.class == FileClass::Program);
+    let name = || PathBuf::from(at.map_or(file.path.file_name(), ContainerPath::file_name));
     match (placement, file.class, file.abi, &file.at) {
         (Placement::AsImage, FileClass::Library, Abi::Native, None) => Place::Library(name()),
         (Placement::AsImage, FileClass::Library, Abi::Compat32, None) => Place::Library32(name()),

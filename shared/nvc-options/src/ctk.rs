@@ -96,9 +96,9 @@ const GENERATE: &[Opt] = &[
         .aliases(&["nvidia-ctk-path"]).env(&["NVIDIA_CTK_CDI_HOOK_PATH"]),
     value("ldconfig-path", "FILE", "The host's ldconfig for the hook update-ldcache")
         .env(&["NVIDIA_CTK_CDI_GENERATE_LDCONFIG_PATH"]),
-    values("config-search-path", "DIR", "Look for configuration files here only")
+    values("config-search-path", "DIR", "Look for configuration files here first")
         .env(&["NVIDIA_CTK_CDI_GENERATE_CONFIG_SEARCH_PATHS"]),
-    values("library-search-path", "DIR", "Look for libraries here only")
+    values("library-search-path", "DIR", "Look for libraries here first")
         .env(&["NVIDIA_CTK_CDI_GENERATE_LIBRARY_SEARCH_PATHS"]),
     values("csv.file", "FILE", "Mode csv: files to be read").env(&["NVIDIA_CTK_CDI_GENERATE_CSV_FILES"]),
     values("csv.ignore-pattern", "PATTERN", "Mode csv: links to be left out")
@@ -114,6 +114,7 @@ const GENERATE: &[Opt] = &[
         .env(&["NVIDIA_CTK_CDI_GENERATE_FEATURE_FLAGS"]),
     value("hooks", "KIND", "separate, or merged: one process instead of six").default("separate"),
     value("style", "STYLE", "files, or live: a hook finds the driver's files when a container starts").default("files"),
+    flag("no-compat32", "Leave out 32-bit libraries"),
     flag("gids", "Record the groups of device nodes; needs engines that know CDI 0.7.0"),
     value("cdi-version", "VERSION", "Fail if the specification needs a later version of the format"),
 ];

@@ -25,6 +25,8 @@ pub enum Source {
     Dxcore,
     /// The fake nvidia-smi.
     NvidiaSmi,
+    /// Another program of the driver, which says its name.
+    Program,
     /// A static program that replaces the linker cache and fails, in place of ldconfig.
     Failure,
     /// Reports the device accesses of a process; handles cgroup v2 device programs.
@@ -58,6 +60,7 @@ impl Source {
             Self::Dxcore => include_str!("../c/dxcore.c"),
             Self::Cuda => include_str!("../c/cuda.c"),
             Self::NvidiaSmi => include_str!("../c/nvidia-smi.c"),
+            Self::Program => include_str!("../c/program.c"),
             Self::Failure => include_str!("../c/failure.c"),
             Self::DeviceProbe => include_str!("../c/device-probe.c"),
             Self::Look => include_str!("../c/look.c"),
@@ -86,7 +89,7 @@ impl Source {
             Self::NvmlAsk => &["-rdynamic", "-Wl,--as-needed", "-ldl"],
             Self::Failure => &["-static"],
             Self::DeviceProbe => &["-pthread"],
-            Self::WithPid | Self::IdMap | Self::Trace => &[],
+            Self::Program | Self::WithPid | Self::IdMap | Self::Trace => &[],
         }
     }
 }

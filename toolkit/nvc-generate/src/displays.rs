@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use libnvc::host::procfs::{self, ModuleGpu};
-use libnvc::host::{CharDrivers, DriverRoot, Gpu, drm, everything};
+use libnvc::host::search::{self, Contents};
+use libnvc::host::{CharDrivers, DriverRoot, Gpu, drm};
 use libnvc::plan::Item;
 use libnvc::select::select_devices;
 use libnvc::{Error, ErrorKind, Result};
@@ -20,14 +21,14 @@ use crate::{Options, driver, driver_files, render};
 /// There is no driver.
 pub fn graphics(options: &Options) -> Result<Edits> {
     let root = DriverRoot::open(&driver::root(options))?;
-    let search = driver::search(options);
-    let version = everything::version(&root, &search.libraries).ok_or_else(|| {
+    let wanted = driver::search(options, Contents::Graphics);
+    let version = search::version(&root, &wanted.libraries).ok_or_else(|| {
         let found = driver_files::version(&options.driver_root);
         let what = found.err().map(|error| error.message()).unwrap_or_default();
         let text = format!("failed to construct discoverer for graphics libraries: failed to get driver version: {what}");
         Error::new(ErrorKind::NotFound, text)
     })?;
-    let found = everything::graphics(&root, &version, &search)?;
+    let found = search::find(&root, Some(&version), &wanted)?;
     let intents = Item::Graphics(&found).plan(&driver::request());
     Ok(render::edits(&intents, options))
 }

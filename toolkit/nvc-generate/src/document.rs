@@ -35,7 +35,11 @@ pub fn generate(options: &Options) -> Result<GeneratedSpecs> {
         },
         ..driver::request()
     };
-    let found = modes::find(options, &request)?;
+    let mut found = modes::find(options, &request)?;
+    if let Some(host) = &found.host {
+        found.warnings.extend(host.driver.missing_manifests());
+        found.warnings.extend(host.driver.found_by_path());
+    }
     let make = |class: &str, devices: Vec<DraftDevice>| spec(options, class, devices, &found);
     let mut parts = Vec::new();
     for (part, devices) in &found.parts {

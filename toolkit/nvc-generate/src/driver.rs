@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use libnvc::host::{DriverInfo, DriverRoot, DriverSession, everything};
+use libnvc::host::search::{self, Contents, FileSearch};
+use libnvc::host::{DriverInfo, DriverRoot, DriverSession};
 use libnvc::options::CudaCompatMode;
 use libnvc::request::{Capabilities, Placement, Policy, Request};
 use libnvc::{Error, HostPath, Result};
@@ -47,17 +48,17 @@ pub(super) fn dev_root(options: &Options) -> Result<DriverRoot> {
 /// Returns all files of the driver. `version` is the kernel driver's; if it is unknown, that of the libraries.
 pub(super) fn files(options: &Options, version: Option<&str>) -> Result<DriverInfo> {
     let root = DriverRoot::open(&root(options))?;
-    everything::find(&root, version, &search(options))
+    search::find(&root, version, &search(options, Contents::All))
 }
 
-/// Returns the directories to search.
-pub(super) fn search(options: &Options) -> everything::FileSearch {
+/// Returns what to find, and the directories that the options name.
+pub(super) fn search(options: &Options, contents: Contents) -> FileSearch {
     let paths = |paths: &[PathBuf]| paths.iter().map(HostPath::new).collect();
     let listed = |text: &str| {
         let directories = text.split(':').filter(|path| path.starts_with('/'));
         directories.map(HostPath::new).collect()
     };
-    everything::FileSearch {
+    FileSearch {
         libraries: paths(&options.library_search),
         configuration: paths(&options.config_search),
         data: listed(&options.data_dirs),
@@ -68,7 +69,9 @@ pub(super) fn search(options: &Options) -> everything::FileSearch {
         } else {
             Vec::new()
         },
+        no_compat32: options.flags.no_compat32,
         no_sockets: options.flags.no_ipc,
+        ..FileSearch::new(contents)
     }
 }
 

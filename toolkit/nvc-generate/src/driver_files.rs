@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use libnvc::host::{DriverRoot, everything};
+use libnvc::host::{DriverRoot, search};
 use libnvc::{Error, ErrorKind, Result};
 
 /// Returns the version in the name of the CUDA library, or of the management library.
@@ -11,7 +11,7 @@ use libnvc::{Error, ErrorKind, Result};
 /// Neither exists.
 pub fn version(root: &Path) -> Result<String> {
     let found = DriverRoot::open(root).ok();
-    let found = found.and_then(|root| everything::version(&root, &[]));
+    let found = found.and_then(|root| search::version(&root, &[]));
     let missing = |library: &str| {
         format!("failed to locate \"{library}\": {library}*.*: not found; {library}*.*: not found")
     };

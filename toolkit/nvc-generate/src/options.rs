@@ -99,6 +99,8 @@ pub struct Flags {
     pub no_additional_gids: bool,
     /// No daemon sockets.
     pub no_ipc: bool,
+    /// No 32-bit libraries.
+    pub no_compat32: bool,
     /// The lists of a Jetson describe its only GPU, however many NVML lists.
     pub single_csv_device: bool,
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use libnvc::Result;
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{DriverRoot, DriverSession, ListedGpu, everything};
+use libnvc::host::{DriverRoot, DriverSession, ListedGpu, search};
 
 use crate::session;
 
@@ -36,7 +36,7 @@ pub fn is_jetson_here(root: &Path, program: &QueryProgram) -> bool {
 /// Returns true if nothing can be asked: on a Tegra system whose driver has no NVML.
 pub fn is_jetson_without_nvml(root: &Path) -> bool {
     is_tegra(root)
-        && DriverRoot::open(root).is_ok_and(|root| !everything::has_management_library(&root))
+        && DriverRoot::open(root).is_ok_and(|root| !search::has_management_library(&root))
 }
 
 /// Waits for NVML's list of GPUs.

@@ -111,6 +111,7 @@ pub(crate) fn options(mode: nvc_generate::Mode, job: &Job<'_>) -> Options {
             coherent_annotations: false,
             no_additional_gids: !nodes.groups || flag("no-additional-gids-for-device-nodes"),
             no_ipc: flag("disable-ipc-discoverer"),
+            no_compat32: false,
             single_csv_device: flag(SINGLE_CSV_DEVICE),
         },
         path: variable("PATH"),

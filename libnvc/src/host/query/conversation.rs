@@ -19,7 +19,9 @@ use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, e
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::Identity;
+use crate::host::procfs::parse_version;
 use crate::path::HostPath;
+use crate::read_file::read_path;
 use crate::sys::files::waiting_bytes;
 
 /// Delay after which a waiting caller is told that NVML is slow.
@@ -33,6 +35,15 @@ const MAX_BYTES: usize = 16 << 10;
 
 /// First line of every error about a process that died or sent garbage: upstream's words, which tools look for.
 pub(super) const RPC_FAILED: &str = "driver rpc error: failed to process request";
+
+/// Returns the kernel module's version, as the driver root or the host says it.
+fn module_version(root: &Path) -> Option<String> {
+    let mut roots = [root, Path::new("/")].into_iter();
+    roots.find_map(|root| {
+        let text = read_path(root.join("proc/driver/nvidia/version")).ok()?;
+        parse_version(&String::from_utf8_lossy(&text)).map(str::to_owned)
+    })
+}
 
 /// The question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,6 +169,7 @@ impl Conversation {
             gid: user.gid,
             host_libraries: host_libraries.into_iter().map(String::from).collect(),
             directories: directories.map(Into::into).collect(),
+            version: module_version(&request.root),
             wsl_library: request.wsl_library.clone().map(OsString::from),
             parent: nix::unistd::getpid().as_raw(),
             question,

@@ -32,6 +32,9 @@ pub(crate) struct WireRequest {
     /// Directories below the driver root in which NVML and libcuda are sought first.
     #[serde(default)]
     pub(crate) directories: Vec<OsString>,
+    /// The kernel module's version, if it is known: that of the library to load.
+    #[serde(default)]
+    pub(crate) version: Option<String>,
     /// NVML's path under WSL2, where minor numbers and MIG do not exist.
     pub(crate) wsl_library: Option<OsString>,
     /// Pid of the asking process, to notice that it has already ended.
@@ -304,6 +307,7 @@ mod tests {
             gid: 65534,
             host_libraries: vec!["libm.so.6".into()],
             directories: vec![OsString::from_vec(b"/lib/\xff".to_vec())],
+            version: Some("550.1".into()),
             wsl_library: None,
             parent: 1,
             question: Question::Status(vec![0, 3]),

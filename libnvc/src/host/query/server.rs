@@ -239,6 +239,7 @@ fn stay_only_with(socket: UnixStream, parent: i32) -> Result<&'static UnixStream
 fn load_cuda(request: &WireRequest) -> Result<Cuda, CudaError> {
     place::load(
         CUDA,
+        request.version.as_deref(),
         &request.directories,
         Cuda::load,
         |error| match error {
@@ -252,7 +253,13 @@ fn load(request: &WireRequest) -> Result<Nvml, Fault> {
     let load = |path: &OsStr| Nvml::load(path).map_err(|error| loader_text(&error));
     let nvml = match request.wsl_library.as_deref() {
         Some(path) => load(path),
-        None => place::load(LIBRARY, &request.directories, load, String::as_str),
+        None => place::load(
+            LIBRARY,
+            request.version.as_deref(),
+            &request.directories,
+            load,
+            String::as_str,
+        ),
     };
     let nvml = nvml.map_err(Fault::Load)?;
     // Foreign code has run by now, and may have made the process dumpable.

@@ -13,8 +13,8 @@ pub struct Library {
     pub soname: Option<&'static str>,
     /// True if there is a 32-bit one.
     pub in_32_bit: bool,
-    /// A needed library besides the C library, by stem; the version is appended.
-    pub needed: Option<&'static str>,
+    /// The driver's libraries that it needs, by stem.
+    pub needed: &'static [&'static str],
     /// True if it has the ABI note that libnvc requires of the TLS library.
     pub abi_tag: bool,
 }
@@ -24,9 +24,13 @@ const fn library(stem: &'static str, soname: Option<&'static str>, in_32_bit: bo
         stem,
         soname,
         in_32_bit,
-        needed: None,
+        needed: &[],
         abi_tag: false,
     }
+}
+
+const fn needing(needed: &'static [&'static str], library: Library) -> Library {
+    Library { needed, ..library }
 }
 
 /// Libraries in current packages that libnvc looks for. libnvidia-ml is compiled rather than generated.
@@ -44,11 +48,23 @@ pub(super) const CURRENT: &[Library] = &[
     library("libnvidia-nvvm", Some("4"), true),
     library("libnvidia-ngx", Some("1"), false),
     library("libvdpau_nvidia", Some("1"), true),
-    library("libnvidia-encode", Some("1"), true),
-    library("libnvidia-opticalflow", Some("1"), true),
+    needing(
+        &["libnvcuvid"],
+        library("libnvidia-encode", Some("1"), true),
+    ),
+    needing(
+        &["libnvcuvid"],
+        library("libnvidia-opticalflow", Some("1"), true),
+    ),
     library("libnvcuvid", Some("1"), true),
-    library("libnvidia-eglcore", None, true),
-    library("libnvidia-glcore", None, true),
+    needing(
+        &["libnvidia-glsi", "libnvidia-gpucomp"],
+        library("libnvidia-eglcore", None, true),
+    ),
+    needing(
+        &["libnvidia-tls", "libnvidia-gpucomp"],
+        library("libnvidia-glcore", None, true),
+    ),
     Library {
         abi_tag: true,
         ..library("libnvidia-tls", None, true)
@@ -57,8 +73,14 @@ pub(super) const CURRENT: &[Library] = &[
     library("libnvidia-fbc", Some("1"), true),
     library("libnvidia-rtcore", None, false),
     library("libnvoptix", Some("1"), false),
-    library("libGLX_nvidia", Some("0"), true),
-    library("libEGL_nvidia", Some("0"), true),
+    needing(
+        &["libnvidia-glsi", "libnvidia-tls", "libnvidia-glcore"],
+        library("libGLX_nvidia", Some("0"), true),
+    ),
+    needing(
+        &["libnvidia-glsi"],
+        library("libEGL_nvidia", Some("0"), true),
+    ),
     library("libGLESv2_nvidia", Some("2"), true),
     library("libGLESv1_CM_nvidia", Some("1"), true),
     library("libnvidia-glvkspirv", None, true),
@@ -76,19 +98,19 @@ pub(super) const RARE: &[Library] = &[
 /// Libraries before GLVND; another vendor's would not need a core library.
 pub(super) const LEGACY_GL: &[Library] = &[
     Library {
-        needed: Some("libnvidia-glcore"),
+        needed: &["libnvidia-glcore"],
         ..library("libGL", Some("1"), true)
     },
     Library {
-        needed: Some("libnvidia-eglcore"),
+        needed: &["libnvidia-eglcore"],
         ..library("libEGL", Some("1"), true)
     },
     Library {
-        needed: Some("libnvidia-eglcore"),
+        needed: &["libnvidia-eglcore"],
         ..library("libGLESv1_CM", Some("1"), true)
     },
     Library {
-        needed: Some("libnvidia-eglcore"),
+        needed: &["libnvidia-eglcore"],
         ..library("libGLESv2", Some("2"), true)
     },
 ];
@@ -121,8 +143,11 @@ impl Library {
         let mut object = SharedObject::new(machine)
             .soname(soname)
             .needed("libc.so.6");
-        if let Some(needed) = self.needed {
-            object = object.needed(format!("{needed}.so.{version}"));
+        for stem in self.needed {
+            let mut known = CURRENT.iter();
+            let known = known.find(|library| library.stem == *stem);
+            let soname = known.and_then(|library| library.soname).unwrap_or(version);
+            object = object.needed(format!("{stem}.so.{soname}"));
         }
         if self.abi_tag {
             object = object.abi_tag([0, 2, 3, 99]);

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use libnvc::host::everything::{self, FileSearch};
+use libnvc::host::search::{self, Contents, FileSearch};
 use libnvc::host::{DriverRoot, procfs};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{Intent, Item, Link, Mount, Place, Sockets, What};
@@ -36,15 +36,16 @@ pub(super) fn find(given: &Given) -> Result<DriverFiles> {
         error.with_cause("no /proc/driver/nvidia/version; is the module loaded?")
     })?;
     let paths = |name: &str| given.list(name).map(HostPath::new).collect();
-    let search = FileSearch {
+    let wanted = FileSearch {
         libraries: paths("library-search-path"),
         configuration: paths("config-search-path"),
         explicit: given.flag("explicit-driver-libraries"),
+        no_compat32: given.flag("no-compat32"),
         no_sockets: given.flag("no-ipc"),
-        ..FileSearch::default()
+        ..FileSearch::new(Contents::All)
     };
     let root = DriverRoot::open(top)?;
-    let driver = everything::find(&root, Some(&version), &search)?;
+    let driver = search::find(&root, Some(&version), &wanted)?;
     let mut found = DriverFiles {
         version,
         ..DriverFiles::default()

@@ -53,6 +53,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Where configuration files are found, below the driver root",
     ),
     switch("no-ipc", "Find no sockets of daemons"),
+    switch("no-compat32", "Find no 32-bit libraries"),
     switch(
         "explicit-driver-libraries",
         "Also find libraries that images usually contain",

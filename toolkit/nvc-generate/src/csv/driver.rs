@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{CudaFacts, DriverRoot, DriverSession, ListedGpu, everything};
+use libnvc::host::{CudaFacts, DriverRoot, DriverSession, ListedGpu, search};
 use nvc_policy::{platform, session};
 
 use super::choice::{Choice, ChosenGpu};
@@ -46,7 +46,7 @@ impl Driver {
         let Ok(opened) = DriverRoot::open(root) else {
             return unasked;
         };
-        if !everything::has_management_library(&opened) {
+        if !search::has_management_library(&opened) {
             return unasked;
         }
         match session::open(root.to_owned(), Vec::new(), program) {

@@ -148,11 +148,15 @@ pub(super) fn content(options: &Options, found: DriverPlan) -> Content {
     if options.files == Files::AtStart {
         common.hooks.insert(0, live_hook(options));
     }
+    let mut warnings = host.chosen.missing.clone();
+    if options.files == Files::Listed {
+        warnings.extend(host.driver.missing_libraries(request.capabilities));
+    }
     Content {
         devices,
         common,
         parts,
-        warnings: host.chosen.missing.clone(),
+        warnings,
         host: Some(host),
     }
 }
@@ -201,6 +205,7 @@ fn live_hook(options: &Options) -> DraftHook {
             "--no-ipc",
             options.flags.no_ipc || options.hooks.is_off(hook_names::MOUNT_SOCKETS),
         ),
+        ("--no-compat32", options.flags.no_compat32),
         (
             "--explicit-driver-libraries",
             options.flags.explicit_driver_libraries,

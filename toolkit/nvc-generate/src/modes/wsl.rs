@@ -1,6 +1,6 @@
 //! Collects the GPUs of a WSL2 machine: one node serves them all, and the files are those of the Windows driver's store.
 
-use libnvc::host::{DriverInfo, everything};
+use libnvc::host::{DriverInfo, search};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{Intent, Item, Link, Place, What};
 use libnvc::request::Request;
@@ -25,7 +25,7 @@ pub(super) fn find(options: &Options, mut request: Request) -> Result<Content> {
         )
     };
     let wsl = session.wsl().ok_or_else(missing)?;
-    let driver = everything::of_store(session.root(), wsl);
+    let driver = search::of_store(session.root(), wsl);
     check(&driver)?;
     let device = if request.devices.ids.is_empty() {
         empty_device()
@@ -82,7 +82,7 @@ mod tests {
                 store: HostPath::new("/store"),
                 components: Vec::new(),
             };
-            check(&everything::of_store(
+            check(&search::of_store(
                 &DriverRoot::open(dir.path()).unwrap(),
                 &wsl,
             ))

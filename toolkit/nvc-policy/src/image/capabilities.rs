@@ -45,13 +45,17 @@ pub fn of(environment: &Environment, supported: Capabilities) -> Result<Capabili
 
 /// Returns true if a container requests graphics explicitly and they are supported; defaults do not count.
 pub fn asks_for_graphics(environment: &Environment, supported: Capabilities) -> bool {
+    (asked(environment) & supported).include(Capability::Graphics)
+}
+
+/// Returns what a container requests explicitly, supported or not.
+pub fn asked(environment: &Environment) -> Capabilities {
     let text = environment.get(VARIABLE).unwrap_or_default();
-    let asked = if words(text).any(|word| word == "all") {
+    if words(text).any(|word| word == "all") {
         Capabilities::all()
     } else {
         read(text).0
-    };
-    (asked & supported).include(Capability::Graphics)
+    }
 }
 
 /// Splits a list into known capabilities and unknown words.

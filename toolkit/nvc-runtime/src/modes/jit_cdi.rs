@@ -206,7 +206,11 @@ fn not_found(error: &Error, mode: Mode) -> Error {
 fn limit(job: &Job<'_>) -> Result<Capabilities> {
     let value = &job.config.runtime.jit_driver_capabilities;
     match one_of(job.config, JIT_CAPABILITIES, value, &["ignore", "honour"])? {
-        "ignore" => Ok(Capabilities::all()),
+        "ignore" => {
+            let narrow = Capabilities::COMPAT32;
+            let asked = capabilities::asked(&job.request.container.environment);
+            Ok(Capabilities::all().difference(narrow) | (asked & narrow))
+        }
         _ => {
             let supported = Policy::new(job.config).map_err(refused)?.supported;
             capabilities::of(&job.request.container.environment, supported).map_err(refused)

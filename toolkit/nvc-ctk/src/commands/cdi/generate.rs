@@ -215,7 +215,10 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
         csv_compat_root: line.text("csv.compat-container-root").into(),
         gids: line.flag("gids"),
         query: query::program(),
-        flags: flags(line)?,
+        flags: Flags {
+            no_compat32: line.flag("no-compat32"),
+            ..flags(line)?
+        },
         path: std::env::var("PATH").unwrap_or_default(),
         data_dirs: std::env::var("XDG_DATA_DIRS").unwrap_or_default(),
         driver_root,

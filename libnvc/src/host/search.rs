@@ -1,0 +1,355 @@
+//! Finds the driver's files. This is the only search: for requests, which get what the catalogue names; for
+//! specifications, which get all; and for programs that look at the machine.
+//!
+//! It looks in one [source](places::Source) after the other, for names that are still missing. A library counts if it has
+//! the driver's version; what it needs, and what manifests name, belongs to it.
+
+use log::debug;
+
+use super::{Abi, Daemon, DriverFile, DriverInfo, DriverRoot, FileClass, WslDriver, catalogue};
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::DriverOptions;
+use crate::path::HostPath;
+
+mod firmware;
+mod graphics;
+mod headers;
+mod libraries;
+pub(super) mod missing;
+mod places;
+mod programs;
+
+use libraries::{Wanted, connect, described, every};
+use places::{Places, Source, without_duplicates};
+pub(super) use places::{read_cache, usual};
+pub(super) use programs::path_of;
+
+/// Which files to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Those that requests can have: the catalogue's.
+    Catalogue(DriverOptions),
+    /// All, also those that only the host's programs use.
+    All,
+    /// The files for graphics that the catalogue does not name.
+    Graphics,
+}
+
+/// Files to find, and where the caller wants to search first: paths below the driver root.
+#[derive(Clone, Debug)]
+pub struct FileSearch {
+    /// The files.
+    pub contents: Contents,
+    /// Directories with libraries.
+    pub libraries: Vec<HostPath>,
+    /// A loader cache to use before the usual directories.
+    pub ldcache: Option<HostPath>,
+    /// Directories with configuration files.
+    pub configuration: Vec<HostPath>,
+    /// Directories with shared data; the usual ones if empty.
+    pub data: Vec<HostPath>,
+    /// Directories with programs, searched last: the caller's `PATH`.
+    pub programs: Vec<HostPath>,
+    /// Include libraries that images usually contain.
+    pub explicit: bool,
+    /// Names of other libraries to include if they exist.
+    pub further: Vec<&'static str>,
+    /// Omit 32-bit libraries.
+    pub no_compat32: bool,
+    /// Omit the daemons' sockets.
+    pub no_sockets: bool,
+}
+
+impl FileSearch {
+    /// Looks for these files in the usual places.
+    pub fn new(contents: Contents) -> Self {
+        Self {
+            contents,
+            libraries: Vec::new(),
+            ldcache: None,
+            configuration: Vec::new(),
+            data: Vec::new(),
+            programs: Vec::new(),
+            explicit: false,
+            further: Vec::new(),
+            no_compat32: false,
+            no_sockets: false,
+        }
+    }
+}
+
+/// Returns the files of a driver version, or of the [`version`] in the names of its libraries. The caller adds devices and
+/// other versions.
+///
+/// # Errors
+/// A cache named by the caller that is missing or malformed. For all files or those of graphics: there is no library of
+/// that version, or without one, none with a version.
+pub fn find(root: &DriverRoot, version: Option<&str>, wanted: &FileSearch) -> Result<DriverInfo> {
+    let mut places = Places::new(root, &wanted.libraries);
+    if let Some(ldcache) = &wanted.ldcache {
+        places.use_cache(ldcache)?;
+    }
+    let version = match version {
+        Some(version) => version.to_owned(),
+        None => version_in(&mut places).ok_or_else(|| {
+            let text = "the driver's version is unknown: no libcuda.so and no libnvidia-ml.so";
+            Error::new(ErrorKind::NotFound, text)
+        })?,
+    };
+    let mut search = Search {
+        places,
+        version: &version,
+    };
+    let mut info = match wanted.contents {
+        Contents::Catalogue(options) => search.catalogue(options, wanted, &[]),
+        Contents::All => search.all(wanted)?,
+        Contents::Graphics => search.only_graphics(wanted)?,
+    };
+    info.versions.driver = version;
+    Ok(info)
+}
+
+/// Returns the catalogue's files under WSL2, where libraries have no version.
+///
+/// # Errors
+/// A cache named by the caller that is missing or malformed.
+pub(super) fn find_wsl(
+    root: &DriverRoot,
+    options: DriverOptions,
+    wanted: &FileSearch,
+    wsl: &[WslDriver],
+) -> Result<DriverInfo> {
+    let mut places = Places::new(root, &wanted.libraries);
+    if let Some(ldcache) = &wanted.ldcache {
+        places.use_cache(ldcache)?;
+    }
+    let mut search = Search {
+        places,
+        version: "",
+    };
+    Ok(search.catalogue(options, wanted, wsl))
+}
+
+/// Returns the files of a WSL2 host's driver store, and the library that locates it.
+pub fn of_store(root: &DriverRoot, wsl: &WslDriver) -> DriverInfo {
+    let mut places = Places::new(root, &[]);
+    let mut files: Vec<DriverFile> = Vec::new();
+    let dxcore = places.file(&HostPath::new(places::WSL).join("libdxcore.so"));
+    files.extend(dxcore.map(|path| DriverFile::new(path, FileClass::Library)));
+    let is_wanted = |name: &str| {
+        name.contains(".so")
+            || name.ends_with(".bin")
+            || name.ends_with(".dll")
+            || name == "nvidia-smi"
+    };
+    for path in places.files(&wsl.store, is_wanted) {
+        files.push(DriverFile::new(path, FileClass::Library));
+    }
+    DriverInfo {
+        files,
+        wsl: Some(wsl.clone()),
+        ..DriverInfo::default()
+    }
+}
+
+/// Returns the version in the file name of the CUDA library, or else of the management library.
+pub fn version(root: &DriverRoot, directories: &[HostPath]) -> Option<String> {
+    version_in(&mut Places::new(root, directories))
+}
+
+/// Returns true if the driver has a management library, NVML.
+pub fn has_management_library(root: &DriverRoot) -> bool {
+    library(root, "libnvidia-ml.so.1", &[]).is_some()
+}
+
+/// Returns a library's real path, by its name.
+pub(super) fn library(root: &DriverRoot, name: &str, directories: &[HostPath]) -> Option<HostPath> {
+    Places::new(root, directories).locate(name)
+}
+
+/// Records which libraries of the driver others of them need, for callers that have only their paths.
+pub fn connect_files(root: &DriverRoot, files: &mut [DriverFile]) {
+    let mut places = Places::new(root, &[]);
+    connect(files, &mut places);
+}
+
+fn version_in(places: &mut Places<'_>) -> Option<String> {
+    let libraries = ["libcuda.so.", "libnvidia-ml.so."];
+    let version = |path: &HostPath, prefix: &str| {
+        let name = path.file_name().to_string_lossy().into_owned();
+        let version = name.strip_prefix(prefix)?;
+        version.contains('.').then(|| version.to_owned())
+    };
+    // A link leads to the newest of two drivers; the names in a directory do not say which is installed.
+    for prefix in libraries {
+        let found = places.locate(&format!("{prefix}1"));
+        if let Some(version) = found.and_then(|path| version(&path, prefix)) {
+            return Some(version);
+        }
+    }
+    for prefix in libraries {
+        for source in [Source::Named, Source::Usual] {
+            for directory in places.directories(source, Abi::Native) {
+                let named = places.files(&directory, |name| name.starts_with(prefix));
+                if let Some(version) = named.iter().find_map(|path| version(path, prefix)) {
+                    return Some(version);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// State of a search for the files of a version.
+struct Search<'s> {
+    places: Places<'s>,
+    version: &'s str,
+}
+
+impl Search<'_> {
+    /// Returns what the catalogue names: programs, native libraries, 32-bit libraries, firmware.
+    fn catalogue(
+        &mut self,
+        options: DriverOptions,
+        wanted: &FileSearch,
+        wsl: &[WslDriver],
+    ) -> DriverInfo {
+        let is_native = wsl.is_empty();
+        let patterns = Wanted {
+            patterns: catalogue::libraries(options, !is_native),
+            version: is_native.then_some(self.version),
+        };
+        let mut libraries = Vec::new();
+        for abi in Abi::ALL {
+            for (pattern, library) in patterns.find(&mut self.places, abi) {
+                libraries.extend(library.map(|library| DriverFile {
+                    abi,
+                    ..pattern.file(library.path)
+                }));
+            }
+        }
+        connect(&mut libraries, &mut self.places);
+        let named = catalogue::programs(options).into_iter();
+        let (mut files, by_path) =
+            programs::programs(&mut self.places, named, &wanted.programs, wsl);
+        files.extend(libraries);
+        if is_native && !options.contains(DriverOptions::NO_GSP_FIRMWARE) {
+            files.extend(firmware::firmware(&mut self.places, self.version));
+        }
+        DriverInfo {
+            files,
+            by_path,
+            directories: self.places.real_homes(Abi::Native),
+            wsl: wsl.first().cloned(),
+            ..DriverInfo::default()
+        }
+    }
+
+    /// Finds the directories of the driver's libraries.
+    ///
+    /// # Errors
+    /// There is none.
+    fn settle(&mut self) -> Result<()> {
+        let patterns = Wanted {
+            patterns: catalogue::libraries(DriverOptions::empty(), false),
+            version: Some(self.version),
+        };
+        for abi in Abi::ALL {
+            patterns.find(&mut self.places, abi);
+        }
+        if self.places.real_homes(Abi::Native).is_empty() {
+            return Err(missing::libraries(
+                self.version,
+                version_in(&mut self.places).as_deref(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns every file of the version. 32-bit libraries come first: in an image whose /usr/lib64 is a link to /usr/lib,
+    /// both have one name, and the last mount counts.
+    fn all(&mut self, wanted: &FileSearch) -> Result<DriverInfo> {
+        self.settle()?;
+        let mut files = Vec::new();
+        for abi in [Abi::Compat32, Abi::Native] {
+            if abi == Abi::Compat32 && wanted.no_compat32 {
+                continue;
+            }
+            for library in every(&mut self.places, self.version, abi) {
+                files.push(described(&mut self.places, &library, abi, self.version));
+            }
+        }
+        for path in self.extras(wanted) {
+            let headers = self.places.headers(&path).cloned().unwrap_or_default();
+            let library = libraries::Library { path, headers };
+            files.push(described(
+                &mut self.places,
+                &library,
+                Abi::Native,
+                self.version,
+            ));
+        }
+        without_repeated_links(&mut files);
+        connect(&mut files, &mut self.places);
+        let (graphics, graphics_links) =
+            self.graphics(wanted, |path| files.iter().any(|file| file.path == *path));
+        let named = catalogue::programs_of_everything();
+        let (programs, by_path) =
+            programs::programs(&mut self.places, named, &wanted.programs, &[]);
+        files.extend(programs);
+        files.extend(firmware::firmware(&mut self.places, self.version));
+        Ok(DriverInfo {
+            files,
+            by_path,
+            graphics,
+            graphics_links,
+            directories: self.places.real_homes(Abi::Native),
+            daemons: if wanted.no_sockets {
+                Vec::new()
+            } else {
+                Daemon::ALL.to_vec()
+            },
+            ..DriverInfo::default()
+        })
+    }
+
+    /// Returns the files for graphics that a container with the catalogue's lacks.
+    fn only_graphics(&mut self, wanted: &FileSearch) -> Result<DriverInfo> {
+        self.settle()?;
+        let is_in_catalogue = |path: &HostPath| catalogue::library_of(path.file_name()).is_some();
+        let (graphics, graphics_links) = self.graphics(wanted, is_in_catalogue);
+        Ok(DriverInfo {
+            graphics,
+            graphics_links,
+            ..DriverInfo::default()
+        })
+    }
+
+    /// Returns libraries without the driver's version, and those that the caller names.
+    fn extras(&mut self, wanted: &FileSearch) -> Vec<HostPath> {
+        let mut paths = Vec::new();
+        for (stem, soname) in catalogue::UNVERSIONED {
+            paths.extend(self.of_any_version(stem, soname));
+        }
+        let explicit = catalogue::EXPLICIT.iter().filter(|_| wanted.explicit);
+        for name in explicit.chain(&wanted.further) {
+            paths.extend(self.places.locate(name));
+        }
+        let paths = without_duplicates(paths);
+        debug!("libraries without the driver's version: {}", paths.len());
+        paths
+    }
+}
+
+/// Removes links that another library of the same directory has.
+fn without_repeated_links(files: &mut [DriverFile]) {
+    let mut seen = std::collections::HashSet::new();
+    for file in files {
+        let directory = file.path.parent();
+        file.links
+            .retain(|link| seen.insert((directory.clone(), link.clone())));
+    }
+}
+
+#[cfg(test)]
+mod tests;

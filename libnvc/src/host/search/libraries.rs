@@ -1,0 +1,291 @@
+//! Finds the driver's libraries: those that the catalogue names, or every one of a version.
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt;
+
+use log::{debug, warn};
+
+use super::headers::Headers;
+use super::places::{Places, Source, without_duplicates};
+use crate::capability::Capability;
+use crate::host::catalogue::{self, Pattern};
+use crate::host::{Abi, DriverFile, FileClass, FileLink};
+use crate::path::HostPath;
+
+/// ABI note of libnvidia-tls's NPTL variant: Linux 2.3.99 or later.
+const TLS_ABI: [u32; 4] = [0, 2, 3, 99];
+
+/// NVIDIA's legacy GL libraries need one of these; Mesa's of the same name need none.
+const GL_CORES: [&str; 2] = ["libnvidia-glcore.so", "libnvidia-eglcore.so"];
+
+/// Libraries to look up.
+pub(super) struct Wanted<'w> {
+    pub(super) patterns: Vec<&'static Pattern>,
+    /// The version in their names; None under WSL2, where they have none.
+    pub(super) version: Option<&'w str>,
+}
+
+/// A library of the driver.
+#[derive(Clone, Debug)]
+pub(super) struct Library {
+    pub(super) path: HostPath,
+    pub(super) headers: Headers,
+}
+
+/// A library to look up, and what was found so far.
+struct Slot {
+    pattern: &'static Pattern,
+    found: Option<Library>,
+    /// The reason why a file that should be it is not.
+    broken: Option<String>,
+}
+
+impl Wanted<'_> {
+    /// Looks the libraries up in one place after the other; the result has the order of the patterns.
+    pub(super) fn find(
+        &self,
+        places: &mut Places<'_>,
+        abi: Abi,
+    ) -> Vec<(&'static Pattern, Option<Library>)> {
+        let slot = |pattern: &&'static Pattern| Slot {
+            pattern,
+            found: None,
+            broken: None,
+        };
+        let mut slots: Vec<Slot> = self.patterns.iter().map(slot).collect();
+        for source in places.sources() {
+            let missing: Vec<&mut Slot> = slots
+                .iter_mut()
+                .filter(|slot| slot.found.is_none())
+                .collect();
+            if missing.is_empty() {
+                break;
+            }
+            if source == Source::Cache {
+                self.in_cache(places, abi, missing);
+            } else {
+                let directories = places.directories(source, abi);
+                self.in_directories(places, abi, &directories, missing);
+            }
+        }
+        for slot in slots.iter().filter(|slot| slot.found.is_none()) {
+            match &slot.broken {
+                Some(why) => warn!("skipping {why}"),
+                None => debug!("missing {abi:?} library {}", slot.pattern.name),
+            }
+        }
+        slots
+            .into_iter()
+            .map(|slot| (slot.pattern, slot.found))
+            .collect()
+    }
+
+    fn in_directories(
+        &self,
+        places: &mut Places<'_>,
+        abi: Abi,
+        directories: &[HostPath],
+        mut missing: Vec<&mut Slot>,
+    ) {
+        for directory in directories {
+            for slot in &mut missing {
+                if slot.found.is_some() {
+                    continue;
+                }
+                let name = slot.pattern.name;
+                let names = match self.version {
+                    Some(version) => vec![format!("{name}.{version}")],
+                    None => vec![format!("{name}.1"), name.to_owned()],
+                };
+                slot.found = names.iter().find_map(|name| {
+                    let real = places.file(&directory.join(name))?;
+                    self.judge(places, abi, slot.pattern, real, &mut slot.broken)
+                });
+                if let Some(library) = &slot.found {
+                    debug!("selecting {}", library.path);
+                    places.at_home(abi, directory.clone(), &library.path);
+                }
+            }
+        }
+    }
+
+    /// Of the cache's entries for one name the last counts; under WSL2 the first in the directory that Windows provides.
+    fn in_cache(&self, places: &mut Places<'_>, abi: Abi, mut missing: Vec<&mut Slot>) {
+        let patterns: Vec<&Pattern> = missing.iter().map(|slot| slot.pattern).collect();
+        let entries = places.cached(abi, |key| catalogue::position(&patterns, key));
+        let mut listed: HashMap<usize, HostPath> = HashMap::new();
+        for (at, path) in entries {
+            let Some(slot) = missing.get_mut(at) else {
+                continue;
+            };
+            let is_settled = self.version.is_none()
+                && slot
+                    .found
+                    .as_ref()
+                    .is_some_and(|library| is_of_wsl(&library.path));
+            if is_settled {
+                continue;
+            }
+            let Some(real) = places.file(&path) else {
+                if let Some(missing) = places.link_text(&path).filter(|text| self.fits(text)) {
+                    slot.broken = Some(format!("{path}: {missing} is missing"));
+                }
+                continue;
+            };
+            places.lead(abi, real.parent());
+            if let Some(found) = self.judge(places, abi, slot.pattern, real, &mut slot.broken) {
+                debug!("selecting {}", found.path);
+                slot.found = Some(found);
+                listed.insert(at, path.parent());
+            }
+        }
+        for (at, slot) in missing.iter().enumerate() {
+            if let (Some(library), Some(directory)) = (&slot.found, listed.remove(&at)) {
+                places.at_home(abi, directory, &library.path);
+            }
+        }
+    }
+
+    /// Returns a file as the library, if it is one of the driver's version.
+    fn judge(
+        &self,
+        places: &mut Places<'_>,
+        abi: Abi,
+        pattern: &Pattern,
+        path: HostPath,
+        broken: &mut Option<String>,
+    ) -> Option<Library> {
+        if !self.fits(&path) {
+            debug!("skipping {path}: another version");
+            return None;
+        }
+        let Some(headers) = places.headers(&path).cloned() else {
+            *broken = Some(format!("{path}: it is not a library"));
+            return None;
+        };
+        let is_core = |name: &String| GL_CORES.iter().any(|core| name.starts_with(core));
+        let why = if headers.abi != Some(abi) {
+            "for another machine"
+        } else if catalogue::is_tls(path.file_name()) && headers.note != Some(TLS_ABI) {
+            "for another thread library"
+        } else if pattern.is_legacy_gl() && !headers.needed.iter().any(is_core) {
+            "not NVIDIA's"
+        } else {
+            return Some(Library { path, headers });
+        };
+        debug!("skipping {path}: {why}");
+        None
+    }
+
+    /// Returns true if a file's name has the version.
+    fn fits(&self, path: &HostPath) -> bool {
+        let name = path.file_name().as_bytes();
+        self.version.is_none_or(|version| {
+            let stem = name.strip_suffix(version.as_bytes());
+            stem.is_some_and(|stem| stem.ends_with(b"."))
+        })
+    }
+}
+
+/// Returns every library of a version in the directories where some were found, sorted by name in each.
+pub(super) fn every(places: &mut Places<'_>, version: &str, abi: Abi) -> Vec<Library> {
+    let directories = places.real_homes(abi);
+    let vdpau = directories.iter().map(|directory| directory.join("vdpau"));
+    let all: Vec<HostPath> = directories.iter().cloned().chain(vdpau).collect();
+    let mut found: Vec<Library> = Vec::new();
+    let mut names = HashSet::new();
+    let paths = all
+        .iter()
+        .flat_map(|directory| places.files(directory, |name| has_version(name, version)));
+    for path in without_duplicates(paths.collect()) {
+        let Some(headers) = places.headers(&path).cloned() else {
+            warn!("skipping {path}: it is not a library");
+            continue;
+        };
+        // The directories of a driver may have both sets, and two drivers' files of one name.
+        if headers.abi == Some(abi) && names.insert(path.file_name().to_owned()) {
+            found.push(Library { path, headers });
+        }
+    }
+    found
+}
+
+/// Returns a library with its capability, its links, and those that the host has beside it.
+pub(super) fn described(
+    places: &mut Places<'_>,
+    library: &Library,
+    abi: Abi,
+    version: &str,
+) -> DriverFile {
+    let path = library.path.clone();
+    let name = path.file_name().to_string_lossy().into_owned();
+    let mut file = match catalogue::library_of(path.file_name()) {
+        Some(pattern) if has_version(&name, version) => pattern.file(path),
+        // Those without the driver's version are of CUDA's compiler.
+        _ if catalogue::is_unversioned(&name) => {
+            DriverFile::new(path, FileClass::Library).of(Some(Capability::Compute))
+        }
+        // Libraries that the catalogue does not name are for graphics.
+        _ => DriverFile::new(path, FileClass::Library).of(Some(Capability::Graphics)),
+    };
+    file.abi = abi;
+    let directory = file.path.parent();
+    let Some(soname) = &library.headers.soname else {
+        return file;
+    };
+    if *soname != name && places.has_link(&directory, soname) {
+        file.links.push(link(soname, &name));
+    }
+    if let Some((stem, _)) = name.split_once(".so") {
+        let development = format!("{stem}.so");
+        if development != *soname
+            && development != name
+            && places.has_link(&directory, &development)
+        {
+            file.links.push(link(&development, soname));
+        }
+    }
+    file
+}
+
+/// Records which libraries of the driver each one needs, by their files' names.
+pub(super) fn connect(files: &mut [DriverFile], places: &mut Places<'_>) {
+    let mut headers = |file: &DriverFile| match file.class {
+        FileClass::Library => places.headers(&file.path).cloned().unwrap_or_default(),
+        _ => Headers::default(),
+    };
+    let of_files: Vec<Headers> = files.iter().map(&mut headers).collect();
+    let mut names: HashMap<(Abi, String), String> = HashMap::new();
+    for (file, headers) in files.iter().zip(&of_files) {
+        let name = file.path.file_name().to_string_lossy().into_owned();
+        let soname = headers.soname.clone();
+        for known in [Some(name.clone()), soname].into_iter().flatten() {
+            names
+                .entry((file.abi, known))
+                .or_insert_with(|| name.clone());
+        }
+    }
+    for (file, headers) in files.iter_mut().zip(of_files) {
+        let needed = headers.needed.into_iter();
+        let known = |name| names.get(&(file.abi, name)).cloned();
+        file.needs = needed.filter_map(known).collect();
+    }
+}
+
+pub(super) fn link(name: &str, target: &str) -> FileLink {
+    FileLink {
+        name: name.into(),
+        target: target.into(),
+    }
+}
+
+/// Returns true if a name is `*.so.<version>`.
+pub(super) fn has_version(name: &str, version: &str) -> bool {
+    let stem = name.strip_suffix(version);
+    stem.is_some_and(|stem| stem.ends_with(".so."))
+}
+
+fn is_of_wsl(path: &HostPath) -> bool {
+    let bytes = path.as_path().as_os_str().as_bytes();
+    bytes.windows(9).any(|part| part == b"/wsl/lib/")
+}
