@@ -63,7 +63,7 @@ fuzz_target!(|input: Input<'_>| {
     if input.annotations {
         policy = policy.with_annotations(&config);
     }
-    let Ok(answer) = image::request(&container, &policy, &Unnamed) else {
+    let Ok(answer) = image::request(&container, &policy, None, &Unnamed) else {
         return;
     };
     let Some(request) = answer.request else {
@@ -110,6 +110,6 @@ fuzz_target!(|input: Input<'_>| {
         environment,
         ..container
     };
-    let again = image::request(&other, &policy, &Unnamed).map(|answer| answer.request);
+    let again = image::request(&other, &policy, None, &Unnamed).map(|answer| answer.request);
     assert_eq!(again, Ok(Some(request)));
 });

@@ -4,36 +4,62 @@ use std::io::IsTerminal as _;
 
 use libnvc::host::query::{QueryProcess, QueryProgram};
 use libnvc::host::{DriverConfig, DriverSession, Identity};
-use libnvc::{HostPath, caller, kmods};
+use libnvc::{caller, kmods};
 use nix::unistd::geteuid;
 use nvc_program::messages;
 use nvc_program::privileges::Privileges;
 
+use configure::{Answers, Caller};
+
 use crate::failure::{Categorise, CommandError, category};
 use crate::logging;
-use crate::request::{Global, Request, Task};
+use crate::request::{Configure, Invocation, Task};
 
-mod configure;
+pub(crate) mod configure;
 mod info;
 mod list;
 
 /// Starts the query process. Call this before dropping capabilities, which the process needs.
-pub(crate) fn start_query() -> QueryProcess {
+pub fn start_query() -> QueryProcess {
     QueryProcess::start(&QueryProgram::ThisProcess)
 }
 
 /// Runs the requested command.
 pub(crate) fn run(
-    request: &Request,
+    invocation: Invocation,
     query: QueryProcess,
     program: &str,
 ) -> Result<(), CommandError> {
-    logging::start(request.global.debug.as_deref(), program);
-    let global = &request.global;
-    match &request.task {
-        Task::Info(info) => info::run(global, info, query),
-        Task::List(list) => list::run(global, list, query),
-        Task::Configure(configure) => configure::run(global, configure, query),
+    let Invocation {
+        debug,
+        driver,
+        task,
+    } = invocation;
+    logging::start(debug.as_deref(), program);
+    match task {
+        Task::Info(format) => info::run(driver, format, query),
+        Task::List(list) => list::run(driver, &list, query),
+        Task::Configure(configure) => {
+            let Configure {
+                request,
+                target,
+                dry_run,
+            } = *configure;
+            if let Some(format) = dry_run {
+                return configure::show(driver, request, target, format, query);
+            }
+            let caller = Caller {
+                name: program,
+                answers: Answers::Query(query),
+                path: None,
+                opened: &mut |session| {
+                    tell_if_slow(session);
+                    logging::begin_container();
+                    Ok(())
+                },
+            };
+            configure::run(driver, request, target, caller)
+        }
     }
 }
 
@@ -49,11 +75,11 @@ enum Power {
 /// Opens the driver root, for a command that reads. With --load-kmods, the caller of such a command wants the nodes of
 /// these channels too.
 fn open(
-    global: &Global,
+    driver: DriverConfig,
     imex_channels: &[u32],
     query: QueryProcess,
 ) -> Result<DriverSession, CommandError> {
-    let config = driver_config(global, Power::Reads)?;
+    let config = driver_config(driver, Power::Reads)?;
     if let Some(warning) = kmods::prepare(&config) {
         log::warn!("{warning}");
     }
@@ -65,7 +91,7 @@ fn open(
 }
 
 /// Drops unneeded privileges, and returns how to reach the driver.
-fn driver_config(global: &Global, power: Power) -> Result<DriverConfig, CommandError> {
+fn driver_config(driver: DriverConfig, power: Power) -> Result<DriverConfig, CommandError> {
     let root = geteuid().is_root();
     if root || power == Power::Changes {
         let mut found = Privileges::read().category(category::PERMISSION)?;
@@ -75,19 +101,15 @@ fn driver_config(global: &Global, power: Power) -> Result<DriverConfig, CommandE
         found.trim().category(category::PERMISSION)?;
     }
 
-    let user = match (global.user, power) {
+    let user = match (driver.user, power) {
         // As upstream: even a caller who is not root, but has the capabilities.
         (None, Power::Changes) => Some(Identity::overflow().category(category::INITIALIZATION)?),
         (user, _) => user,
     };
-    let standard = DriverConfig::default();
     Ok(DriverConfig {
-        root: global.root.clone(),
-        ldcache: global.ldcache.as_ref().map(HostPath::new),
         user,
-        options: global.options,
         deadline: DriverConfig::deadline_of(caller::variable("NVC_DRIVER_TIMEOUT").as_deref()),
-        ..standard
+        ..driver
     })
 }
 

@@ -25,7 +25,7 @@ pub(crate) const INVALID_ROOTFS: &str = "invalid rootfs directory";
 
 /// The failure of a command.
 #[derive(Debug)]
-pub(crate) struct CommandError {
+pub struct CommandError {
     category: Cow<'static, str>,
     error: Error,
 }
@@ -39,8 +39,13 @@ impl CommandError {
         }
     }
 
+    /// Returns the library's error, with the category in front.
+    pub fn into_error(self) -> Error {
+        self.error.context(self.category)
+    }
+
     /// Prints the failure to standard error, and writes it to the system's log if the hook asks for it.
-    pub(crate) fn report(&self, program: &str) {
+    pub fn report(&self, program: &str) {
         for line in self.lines_for_hook(program) {
             logging::write_to_system(Severity::Error, &line);
         }

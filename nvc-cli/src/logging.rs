@@ -64,7 +64,7 @@ const HOOK: &str = "nvidia-container-runtime-hook";
 /// Connects to the system's log if the hook, which was this process, asks for it: for the container that it names.
 ///
 /// Before the program enters that container, where the log's socket is a file of the image.
-pub(crate) fn start_for_hook() {
+pub fn start_for_hook() {
     let asks = std::env::var(SYSTEM_LOG).ok();
     if let Some(id) = asks.as_deref().and_then(asked_for_log)
         && trust_environment()

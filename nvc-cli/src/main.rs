@@ -1,23 +1,11 @@
 //! `nvidia-container-cli`: injects NVIDIA GPUs and their driver into Linux containers.
 //!
 //! nvc-options parses the command line like argp ([`getopt`]), according to the table in [`args`], which nvc-help
-//! renders; [`request`] converts it to a typed request, [`commands`] runs it with libnvc, [`output`] prints.
+//! renders; the library runs the command.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_main)] // see libnvc::main!
 
-// the command line
-mod request;
-mod user;
-
-// actions
-mod commands;
-mod listing;
-
-// messages
-mod failure;
-mod logging;
-mod output;
 mod version;
 
 use std::ffi::OsString;
@@ -35,7 +23,7 @@ fn run() -> u8 {
     nvc_program::messages::take_panics();
     // The NVML query is this program, executed again.
     serve_if_asked();
-    logging::start_for_hook();
+    nvc_cli::start_for_hook();
 
     let mut words = std::env::args_os();
     let caller = Caller::new(words.next());
@@ -47,15 +35,12 @@ fn run() -> u8 {
             .iter()
             .any(|command| word == command.name)
     });
-    let query = asks.then(commands::start_query);
+    let query = asks.then(nvc_cli::start_query);
 
     let done = match getopt::read(&caller, &words) {
-        Parsed::Run(words) => request::read(&words).and_then(|request| {
-            let query = query.unwrap_or_else(commands::start_query);
-            commands::run(&request, query, &caller.name)
-        }),
+        Parsed::Run(words) => nvc_cli::run(&words, query, &caller.name),
         Parsed::Ask(question, command) => {
-            output::write(answer(question, command, &caller.name).as_bytes())
+            nvc_cli::write(answer(question, command, &caller.name).as_bytes())
         }
         Parsed::Mistake(text) => {
             nvc_program::messages::write_lines(text.lines());

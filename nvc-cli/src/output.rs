@@ -57,7 +57,10 @@ pub(crate) fn plan(format: Format, plan: &Plan, image: &ImageFacts) -> Result<()
 }
 
 /// Writes to standard output. A reader that stops early (`| head`) is not an error.
-pub(crate) fn write(bytes: &[u8]) -> Result<(), CommandError> {
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(bytes: &[u8]) -> Result<(), CommandError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

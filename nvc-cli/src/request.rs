@@ -1,14 +1,14 @@
-//! Converts a well-formed command line to a typed request, and rejects invalid values.
+//! Converts a well-formed command line to a task for libnvc, and rejects invalid values.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use libnvc::host::Identity;
+use libnvc::host::{DriverConfig, Identity};
 use libnvc::options::{CudaCompatMode, DriverOptions, Ldconfig, LibraryOptions};
-use libnvc::request::{Capabilities, DeviceRequest, parse_names};
+use libnvc::request::{Capabilities, DeviceRequest, ImageOptions, Policy, Request, parse_names};
 use libnvc::require::{MAX_REQUIREMENTS, Requirement};
 use libnvc::select::parse_imex_channels;
-use libnvc::{Error, Target};
+use libnvc::{Error, HostPath, Target};
 use nix::errno::Errno;
 use nvc_options::Given;
 use nvc_options::getopt::CommandLine;
@@ -16,32 +16,21 @@ use nvc_options::getopt::CommandLine;
 use crate::failure::{Categorise, CommandError, INVALID_ROOTFS, category};
 use crate::user;
 
-/// A complete request.
+/// What a command line asks for.
 #[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) global: Global,
+pub(crate) struct Invocation {
+    /// The debug log.
+    pub(crate) debug: Option<OsString>,
+    /// The driver, as the options before the command describe it.
+    pub(crate) driver: DriverConfig,
     pub(crate) task: Task,
 }
 
 #[derive(Debug)]
 pub(crate) enum Task {
-    Info(Info),
+    Info(Format),
     List(List),
-    Configure(Configure),
-}
-
-/// The options before the command.
-#[derive(Debug)]
-pub(crate) struct Global {
-    pub(crate) debug: Option<OsString>,
-    pub(crate) options: LibraryOptions,
-    pub(crate) no_pivot: bool,
-    /// User of the driver's library; the overflow user if `None`.
-    pub(crate) user: Option<Identity>,
-    /// Empty if the caller passed an empty value.
-    pub(crate) root: PathBuf,
-    /// Below the driver root, if the caller named one; empty if the caller passed an empty value.
-    pub(crate) ldcache: Option<PathBuf>,
+    Configure(Box<Configure>),
 }
 
 /// Output format.
@@ -50,12 +39,6 @@ pub(crate) enum Format {
     Text,
     Csv,
     Json,
-}
-
-/// Options of `info`.
-#[derive(Debug)]
-pub(crate) struct Info {
-    pub(crate) format: Format,
 }
 
 /// Options of `list`.
@@ -76,45 +59,34 @@ pub(crate) struct List {
 /// Options of `configure`.
 #[derive(Debug)]
 pub(crate) struct Configure {
-    /// A process in the container; if `None`, the caller's parent, found in the container's own /proc.
-    pub(crate) pid: Option<i32>,
-    pub(crate) rootfs: PathBuf,
-    pub(crate) devices: DeviceRequest,
-    pub(crate) requirements: Vec<Requirement>,
-    pub(crate) ldconfig: Ldconfig,
-    pub(crate) capabilities: Capabilities,
-    pub(crate) device_nodes: bool,
-    pub(crate) device_rules: bool,
-    pub(crate) cuda_compat: CudaCompatMode,
-    pub(crate) driver_options: DriverOptions,
+    /// The request, without the driver.
+    pub(crate) request: Request,
+    pub(crate) target: Target,
     /// Print the plan instead of applying it.
     pub(crate) dry_run: Option<Format>,
 }
 
-impl Configure {
-    /// Returns the container.
-    pub(crate) fn target(&self) -> Target {
-        let rootfs = self.rootfs.clone();
-        match self.pid {
-            Some(pid) => Target::Process { pid, rootfs },
-            None => Target::Parent { rootfs },
-        }
-    }
-}
-
 /// Interprets the parsed command line.
-pub(crate) fn read(words: &CommandLine) -> Result<Request, CommandError> {
-    let global = global(&words.global)?;
-    let given = &words.options;
+pub(crate) fn read(words: &CommandLine) -> Result<Invocation, CommandError> {
+    let (global, given) = (&words.global, &words.options);
+    let driver = driver(global)?;
     let task = match words.command.name {
         "info" => Task::Info(info(given)?),
         "list" => Task::List(list(given, words.command_words)?),
-        _ => Task::Configure(configure(given, words.operand.as_deref())?),
+        _ => {
+            let mut configure = configure(given, words.operand.as_deref())?;
+            configure.request.policy.no_pivot = global.has("no-pivot");
+            Task::Configure(Box::new(configure))
+        }
     };
-    Ok(Request { global, task })
+    Ok(Invocation {
+        debug: global.last("debug").map(OsStr::to_owned),
+        driver,
+        task,
+    })
 }
 
-fn global(given: &Given) -> Result<Global, CommandError> {
+fn driver(given: &Given) -> Result<DriverConfig, CommandError> {
     let mut options = LibraryOptions::empty();
     options.set(LibraryOptions::LOAD_KMODS, given.has("load-kmods"));
     options.set(
@@ -126,28 +98,24 @@ fn global(given: &Given) -> Result<Global, CommandError> {
         None if given.has("user") => Some(Identity::caller()),
         None => None,
     };
-    Ok(Global {
-        debug: given.last("debug").map(OsStr::to_owned),
-        options,
-        no_pivot: given.has("no-pivot"),
-        user,
+    Ok(DriverConfig {
         root: given.last("root").map_or("/".into(), PathBuf::from),
-        ldcache: given.last("ldcache").map(PathBuf::from),
+        ldcache: given.last("ldcache").map(HostPath::new),
+        options,
+        user,
+        ..DriverConfig::default()
     })
 }
 
-fn info(given: &Given) -> Result<Info, CommandError> {
-    let format = match (given.has("csv"), format(given)?) {
-        (true, None) => Format::Csv,
-        (true, Some(_)) => {
-            return Err(CommandError::input(
-                "--csv and --format exclude each other",
-                "leave one out",
-            ));
-        }
-        (false, format) => format.unwrap_or(Format::Text),
-    };
-    Ok(Info { format })
+fn info(given: &Given) -> Result<Format, CommandError> {
+    match (given.has("csv"), format(given)?) {
+        (true, None) => Ok(Format::Csv),
+        (true, Some(_)) => Err(CommandError::input(
+            "--csv and --format exclude each other",
+            "leave one out",
+        )),
+        (false, format) => Ok(format.unwrap_or(Format::Text)),
+    }
 }
 
 fn list(given: &Given, command_words: usize) -> Result<List, CommandError> {
@@ -207,20 +175,33 @@ fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, Comman
             "configure prints something only with --dry-run",
         ));
     }
-    Ok(Configure {
-        pid,
-        rootfs,
-        devices: devices(given)?,
-        requirements,
-        ldconfig: given
-            .last("ldconfig")
-            .map(Ldconfig::parse)
-            .unwrap_or_default(),
-        capabilities: capabilities(given),
+    let target = match pid {
+        Some(pid) => Target::Process { pid, rootfs },
+        // The caller's parent, found in the container's own /proc.
+        None => Target::Parent { rootfs },
+    };
+    let policy = Policy {
+        driver_options: driver_options(given),
         device_nodes: !given.has("no-devbind"),
         device_rules: !given.has("no-cgroups"),
         cuda_compat: cuda_compat(given)?,
-        driver_options: driver_options(given),
+        image: ImageOptions {
+            ldconfig: given
+                .last("ldconfig")
+                .map(Ldconfig::parse)
+                .unwrap_or_default(),
+            ..ImageOptions::default()
+        },
+        ..Policy::default()
+    };
+    Ok(Configure {
+        request: Request {
+            devices: devices(given)?,
+            capabilities: capabilities(given),
+            requirements,
+            policy,
+        },
+        target,
         dry_run: given
             .has("dry-run")
             .then_some(format.unwrap_or(Format::Text)),
@@ -324,7 +305,7 @@ mod tests {
     use super::*;
     use nvc_options::getopt::{self, Caller, Parsed};
 
-    fn request(line: &[&str]) -> Result<Request, CommandError> {
+    fn invocation(line: &[&str]) -> Result<Invocation, CommandError> {
         let words: Vec<OsString> = line.iter().map(OsString::from).collect();
         let caller = Caller::new(None);
         match getopt::read(&caller, &words) {
@@ -334,40 +315,39 @@ mod tests {
     }
 
     fn list_of(line: &[&str]) -> List {
-        match request(&[&["list"], line].concat()).unwrap().task {
+        match invocation(&[&["list"], line].concat()).unwrap().task {
             Task::List(list) => list,
             other => panic!("{other:?}"),
         }
     }
 
     fn configure_of(line: &[&str]) -> Configure {
-        match request(&[&["configure"], line].concat()).unwrap().task {
-            Task::Configure(configure) => configure,
+        match invocation(&[&["configure"], line].concat()).unwrap().task {
+            Task::Configure(configure) => *configure,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn last_value_counts() {
-        let global = request(&["-d", "a", "-db", "-r", "/x", "--root=/y", "-kk", "info"])
-            .unwrap()
-            .global;
-        assert_eq!(global.debug.unwrap(), "b");
-        assert_eq!(global.root, Path::new("/y"));
-        assert_eq!(global.options, LibraryOptions::LOAD_KMODS);
-        assert_eq!(global.ldcache, None);
+        let Invocation { debug, driver, .. } =
+            invocation(&["-d", "a", "-db", "-r", "/x", "--root=/y", "-kk", "info"]).unwrap();
+        assert_eq!(debug.unwrap(), "b");
+        assert_eq!(driver.root, Path::new("/y"));
+        assert_eq!(driver.options, LibraryOptions::LOAD_KMODS);
+        assert_eq!(driver.ldcache, None);
     }
 
     #[test]
     fn users() {
-        let user = |line: &[&str]| request(line).unwrap().global.user;
+        let user = |line: &[&str]| invocation(line).unwrap().driver.user;
         assert_eq!(user(&["info"]), None);
         assert_eq!(user(&["-u", "info"]), Some(Identity::caller()));
         let named = Identity { uid: 5, gid: 6 };
         assert_eq!(user(&["-u5:6", "info"]), Some(named));
         assert_eq!(user(&["-u5:6", "-u", "info"]), Some(Identity::caller()));
         assert_eq!(user(&["-u", "-u5:6", "info"]), Some(named));
-        assert!(request(&["--user=", "info"]).is_err());
+        assert!(invocation(&["--user=", "info"]).is_err());
     }
 
     #[test]
@@ -415,14 +395,16 @@ mod tests {
     #[test]
     fn container_options() {
         let configure = configure_of(&["-gp5", "--no-cntlibs", "--cuda-compat-mode=mount", "/x"]);
-        assert!(matches!(configure.target(), Target::Process { pid: 5, .. }));
-        assert_eq!(configure.capabilities, Capabilities::GRAPHICS);
-        assert_eq!(configure.cuda_compat, CudaCompatMode::Disabled);
-        assert!(configure.device_nodes && configure.device_rules);
+        let (request, policy) = (&configure.request, &configure.request.policy);
+        assert!(matches!(configure.target, Target::Process { pid: 5, .. }));
+        assert_eq!(request.capabilities, Capabilities::GRAPHICS);
+        assert_eq!(policy.cuda_compat, CudaCompatMode::Disabled);
+        assert!(policy.device_nodes && policy.device_rules);
         let configure = configure_of(&["-p", "-3", "--no-devbind", "--no-cgroups", "/x"]);
-        assert!(matches!(configure.target(), Target::Parent { .. }));
-        assert!(!configure.device_nodes && !configure.device_rules);
-        assert_eq!(configure.cuda_compat, CudaCompatMode::Mount);
+        let policy = configure.request.policy;
+        assert!(matches!(configure.target, Target::Parent { .. }));
+        assert!(!policy.device_nodes && !policy.device_rules);
+        assert_eq!(policy.cuda_compat, CudaCompatMode::Mount);
     }
 
     #[test]
@@ -483,7 +465,7 @@ mod tests {
                 "error parsing IMEX info: too many IMEX channels: 1025",
             ),
         ] {
-            let lines = request(line).unwrap_err().lines("cli");
+            let lines = invocation(line).unwrap_err().lines("cli");
             assert_eq!(*lines.last().unwrap(), format!("cli: {text}"), "{line:?}");
         }
     }

@@ -1,64 +1,90 @@
 //! Configures a container with the driver and the chosen devices, or prints the plan.
 
-use libnvc::Configuration;
+use std::ffi::OsString;
+
 use libnvc::host::query::QueryProcess;
+use libnvc::host::{DriverConfig, DriverSession, Inventory};
 use libnvc::options::LibraryOptions;
-use libnvc::request::{ImageOptions, Policy, Request};
+use libnvc::request::Request;
+use libnvc::{Configuration, Target};
+use nvc_program::messages;
 
-use super::{Power, driver_config, tell_if_slow};
+use super::{Power, driver_config, start_query, tell_if_slow};
 use crate::failure::CommandError;
-use crate::logging;
 use crate::output;
-use crate::request::{Configure, Global};
+use crate::request::Format;
 
-pub(super) fn run(
-    global: &Global,
-    configure: &Configure,
-    query: QueryProcess,
+/// What a caller has that is no word of the command line.
+#[expect(missing_debug_implementations, reason = "it has a closure")]
+pub struct Caller<'a> {
+    /// The name in messages.
+    pub name: &'a str,
+    pub answers: Answers,
+    /// Search path of the driver's programs; `PATH` if None.
+    pub path: Option<OsString>,
+    /// Called when the driver is open, before the container is looked at. NVML may still be busy.
+    pub opened: &'a mut dyn FnMut(&mut DriverSession) -> libnvc::Result<()>,
+}
+
+/// Where NVML's answers come from.
+#[derive(Debug)]
+pub enum Answers {
+    /// A query that has been started.
+    Query(QueryProcess),
+    /// Another process has them. If they cannot be used, a query starts.
+    Known(Inventory),
+}
+
+/// Configures a container.
+pub(crate) fn run(
+    driver: DriverConfig,
+    mut request: Request,
+    target: Target,
+    caller: Caller<'_>,
 ) -> Result<(), CommandError> {
-    let power = match configure.dry_run {
-        Some(_) => Power::Reads,
-        None => Power::Changes,
-    };
-    let mut request = request(global, configure, power)?;
-    if configure.dry_run.is_some() {
-        // A dry run changes nothing, the host included.
-        let options = &mut request.policy.driver.options;
-        options.remove(LibraryOptions::LOAD_KMODS);
-    }
-    let mut configuration = Configuration::begin(&request, query)?;
-    tell_if_slow(configuration.session());
-    if let Some(format) = configure.dry_run {
-        let (plan, image) = configuration.plan(configure.target())?;
-        return output::plan(format, &plan, &image);
-    }
-    logging::begin_container();
-    let report = configuration
-        .prepare(configure.target())?
-        .apply_before_exit()?;
+    request.policy.driver = driver_config(driver, Power::Changes)?;
+    request.policy.driver.path = caller.path;
+    let mut configuration = begin(&request, caller.answers, caller.name)?;
+    (caller.opened)(configuration.session())?;
+    let report = configuration.prepare(target)?.apply_before_exit()?;
     for reason in &report.skipped {
         log::warn!("skipped (optional): {}", reason.message());
     }
     Ok(())
 }
 
-fn request(global: &Global, configure: &Configure, power: Power) -> Result<Request, CommandError> {
-    Ok(Request {
-        devices: configure.devices.clone(),
-        capabilities: configure.capabilities,
-        requirements: configure.requirements.clone(),
-        policy: Policy {
-            driver: driver_config(global, power)?,
-            driver_options: configure.driver_options,
-            device_nodes: configure.device_nodes,
-            device_rules: configure.device_rules,
-            cuda_compat: configure.cuda_compat,
-            image: ImageOptions {
-                ldconfig: configure.ldconfig.clone(),
-                ..ImageOptions::default()
-            },
-            no_pivot: global.no_pivot,
-            ..Policy::default()
+/// Prints what [`run`] would do.
+pub(super) fn show(
+    driver: DriverConfig,
+    mut request: Request,
+    target: Target,
+    format: Format,
+    query: QueryProcess,
+) -> Result<(), CommandError> {
+    request.policy.driver = driver_config(driver, Power::Reads)?;
+    // It changes nothing, the host included.
+    let options = &mut request.policy.driver.options;
+    options.remove(LibraryOptions::LOAD_KMODS);
+    let mut configuration = Configuration::begin(&request, query)?;
+    tell_if_slow(configuration.session());
+    let (plan, image) = configuration.plan(target)?;
+    output::plan(format, &plan, &image)
+}
+
+fn begin<'r>(
+    request: &'r Request,
+    answers: Answers,
+    name: &str,
+) -> libnvc::Result<Configuration<'r>> {
+    let query = match answers {
+        Answers::Query(query) => query,
+        Answers::Known(inventory) => match Configuration::begin_known(request, inventory) {
+            Ok(configuration) => return Ok(configuration),
+            Err(error) => {
+                messages::write_line(&format!("{name}: querying NVML: {}", error.message()));
+                start_query()
+            }
         },
-    })
+    };
+    Configuration::begin(request, query)
 }

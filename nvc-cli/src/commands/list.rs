@@ -1,5 +1,6 @@
 //! Lists the parts of the driver that a container needs.
 
+use libnvc::host::DriverConfig;
 use libnvc::host::query::QueryProcess;
 use libnvc::select::Choice;
 
@@ -7,10 +8,14 @@ use super::open;
 use crate::failure::{Categorise, CommandError, category};
 use crate::listing::Listing;
 use crate::output;
-use crate::request::{Global, List};
+use crate::request::List;
 
-pub(super) fn run(global: &Global, list: &List, query: QueryProcess) -> Result<(), CommandError> {
-    let mut session = open(global, &list.devices.imex_channels, query)?;
+pub(super) fn run(
+    driver: DriverConfig,
+    list: &List,
+    query: QueryProcess,
+) -> Result<(), CommandError> {
+    let mut session = open(driver, &list.devices.imex_channels, query)?;
     session.look_ahead(list.driver_options);
     session.ready().category(category::INITIALIZATION)?;
     let driver = session

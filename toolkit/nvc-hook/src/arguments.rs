@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use libnvc::request::names;
 use nvc_options::scan::{Event, GO, Grammar, Scanner, scan};
 use nvc_options::table::{flag, value};
 use nvc_options::{Given, Opt};
+use nvc_policy::image::Devices;
 
 /// Options of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,7 +17,7 @@ pub(crate) struct Options {
     /// Makes nvidia-container-cli write its debug log to standard error.
     pub debug: bool,
     /// The devices that our runtime resolved; None if it has not.
-    pub devices: Option<Vec<String>>,
+    pub devices: Option<Devices>,
     /// NVML's answers about them, as the runtime wrote them; None if it has not.
     pub inventory: Option<String>,
     /// The bundle, if the state on standard input may have another.
@@ -34,7 +36,7 @@ static UPSTREAMS: [Opt; 4] = [
 
 /// Our runtime appends these options. No image can set them.
 static OURS: [Opt; 4] = [
-    value("devices", "UUIDS", "separated by commas"),
+    value("devices", "UUIDS", "separated by commas, or all"),
     value("nvml", "ANSWERS", "the text of [`libnvc::host::Inventory`]"),
     value("bundle", "DIR", "an absolute path"),
     value("config-json", "FILE", "an absolute path"),
@@ -90,9 +92,10 @@ pub(crate) fn read(words: &[OsString]) -> Result<CommandLine, Mistake> {
             ours.push(opt, value);
         }
     }
-    options.devices = ours.text("devices").map(|list| {
-        let names = list.split(',').filter(|name| !name.is_empty());
-        names.map(str::to_owned).collect()
+    options.devices = ours.text("devices").map(|list| match list {
+        "" => Devices::None,
+        "all" => Devices::All,
+        _ => Devices::Names(names(list).map(str::to_owned).collect()),
     });
     options.inventory = ours.text("nvml").map(str::to_owned);
     let path = |option: &str| match ours.last(option).map(PathBuf::from) {
@@ -153,7 +156,8 @@ mod tests {
     #[test]
     fn devices_come_after_the_command() {
         let devices = |line: &str| of(line).ok().and_then(|line| line.options.devices);
-        let two = Some(vec!["GPU-1".to_owned(), "MIG-2".into()]);
+        let two = Some(Devices::Names(vec!["GPU-1".to_owned(), "MIG-2".into()]));
+        assert_eq!(devices("prestart --devices=all"), Some(Devices::All));
         assert_eq!(devices("prestart --devices=GPU-1,,MIG-2"), two);
         assert_eq!(devices("-debug prestart x --devices=GPU-1,MIG-2"), two);
         assert_eq!(devices("prestart devices=GPU-1"), None);

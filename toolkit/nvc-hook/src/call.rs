@@ -3,10 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use libnvc::options::Ldconfig;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::programs;
-use nvc_policy::config::{Config, ldconfig};
-use nvc_policy::image::ContainerRequest;
+use nvc_policy::config::Config;
+use nvc_policy::config::ldconfig;
+use nvc_policy::image::{ContainerRequest, qualified};
 
 use crate::CLI;
 use crate::input::Input;
@@ -84,15 +86,31 @@ fn entry(name: &OsStr, value: &OsStr) -> OsString {
     [name, value].join(OsStr::new("="))
 }
 
-/// Returns the arguments, in upstream's order.
+/// Returns the arguments, in upstream's order. If the program is ours, its devices have no kind, and it gets an ldconfig
+/// only if one is chosen.
+///
+/// # Errors
+/// A device is one that our program cannot add.
 pub(crate) fn words(
     config: &Config,
     debug: bool,
     input: &Input,
     request: &ContainerRequest,
     host: &Host<'_>,
-) -> Vec<String> {
+    is_ours: bool,
+) -> Result<Vec<OsString>> {
     let cli = &config.cli;
+    let mut devices = request.devices.names();
+    let mut ldconfig = Some(ldconfig::for_program(config, host.exists));
+    if is_ours {
+        for name in &mut devices {
+            *name = plain(name, config)?;
+        }
+        ldconfig = match ldconfig::for_library(config) {
+            Ldconfig::Auto => None,
+            chosen => Some(chosen.to_string()),
+        };
+    }
     let mut words = Words::default();
     words.value("--root", &cli.root);
     words.switch("--load-kmods", cli.load_kmods);
@@ -104,9 +122,9 @@ pub(crate) fn words(
     words.value("--user", &config.user(host.os_release));
     words.switch("configure", true);
     words.value("--cuda-compat-mode", cuda_compat_mode(config));
-    words.value("--ldconfig", &ldconfig::for_program(config, host.exists));
+    words.value("--ldconfig", ldconfig.as_deref().unwrap_or_default());
     words.switch("--no-cgroups", cli.no_cgroups);
-    words.value("--device", &request.devices.names().join(","));
+    words.value("--device", &devices.join(","));
     words.value("--mig-config", request.mig_config.as_deref().unwrap_or(""));
     words.value(
         "--mig-monitor",
@@ -115,15 +133,34 @@ pub(crate) fn words(
     let channels: Vec<String> = request.imex_channels.iter().map(u32::to_string).collect();
     words.value("--imex-channel", &channels.join(","));
     for capability in request.capabilities.words() {
-        words.0.push(format!("--{capability}"));
+        words.switch(&format!("--{capability}"), true);
     }
     for requirement in &request.requirements {
-        words.0.push(format!("--require={requirement}"));
+        words.switch(&format!("--require={requirement}"), true);
     }
     // A negative number is formatted as upstream formats it, and rejected by the program.
-    words.0.push(format!("--pid={}", input.pid.cast_unsigned()));
-    words.0.push(input.root.display().to_string());
-    words.0
+    words.switch(&format!("--pid={}", input.pid.cast_unsigned()), true);
+    words.0.push(input.root.clone().into());
+    Ok(words.0)
+}
+
+/// Returns the name of a device without the kind, if that is the kind of this machine's GPUs.
+fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str> {
+    let own = &config.runtime.cdi_default_kind;
+    match qualified::parse(name) {
+        None => Ok(name),
+        Some(parts) if [qualified::AUTOMATIC, own].contains(&parts.kind) => Ok(parts.device),
+        Some(parts) => {
+            let text = format!(
+                "{}: {name}: a hook cannot add devices of kind {}, only {own}",
+                crate::NAME,
+                parts.kind
+            );
+            let hint =
+                "use the NVIDIA runtime (docker: --runtime=nvidia), or the engine's --device";
+            Err(Error::new(ErrorKind::InvalidArgument, text).hint(hint))
+        }
+    }
 }
 
 /// The host's properties that affect the arguments.
@@ -147,18 +184,18 @@ fn cuda_compat_mode(config: &Config) -> &'static str {
 }
 
 #[derive(Default)]
-struct Words(Vec<String>);
+struct Words(Vec<OsString>);
 
 impl Words {
     fn switch(&mut self, name: &str, on: bool) {
         if on {
-            self.0.push(name.to_owned());
+            self.0.push(name.into());
         }
     }
 
     fn value(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
-            self.0.push(format!("{name}={value}"));
+            self.0.push(format!("{name}={value}").into());
         }
     }
 }
@@ -171,14 +208,14 @@ mod tests {
 
     use super::*;
 
-    fn words_for(env: &[&str], config: &Config) -> String {
+    fn words_of(env: &[&str], config: &Config, is_ours: bool) -> Result<String> {
         let container = image::Container {
             environment: Environment::new(env).unwrap(),
             privileged: true,
             ..Default::default()
         };
         let policy = Policy::new(config).unwrap();
-        let answer = image::request(&container, &policy, &ThisMachine::new(config)).unwrap();
+        let answer = image::request(&container, &policy, None, &ThisMachine::new(config)).unwrap();
         let input = Input {
             pid: -1,
             root: "/r".into(),
@@ -188,7 +225,44 @@ mod tests {
             os_release: "",
             exists: &|_| false,
         };
-        words(config, false, &input, &answer.request.unwrap(), &host).join(" ")
+        let request = answer.request.unwrap();
+        let words = words(config, false, &input, &request, &host, is_ours)?;
+        Ok(words.join(OsStr::new(" ")).into_string().unwrap())
+    }
+
+    fn words_for(env: &[&str], config: &Config) -> String {
+        words_of(env, config, false).unwrap()
+    }
+
+    #[test]
+    fn our_program_gets_names_without_the_kind_of_this_machine() {
+        let found = |names: &str| -> Result<Option<String>> {
+            let env = [&*format!("NVIDIA_VISIBLE_DEVICES={names}")];
+            let words = words_of(&env, &Config::default(), true)?;
+            let mut words = words.split(' ');
+            Ok(words.find_map(|word| word.strip_prefix("--device=").map(str::to_owned)))
+        };
+        assert_eq!(found("0,GPU-1").unwrap().unwrap(), "0,GPU-1");
+        assert_eq!(found("none").unwrap(), None);
+        let names = "nvidia.com/gpu=0,nvidia.com/gpu=1:2";
+        assert_eq!(found(names).unwrap().unwrap(), "0,1:2");
+        assert_eq!(found("runtime.nvidia.com/gpu=all").unwrap().unwrap(), "all");
+        let failure = found("other.nvidia.com/gpu=0").unwrap_err();
+        let failure = failure.message();
+        assert!(failure.contains("other.nvidia.com/gpu"), "{failure}");
+    }
+
+    #[test]
+    fn our_program_gets_a_chosen_ldconfig_alone() {
+        let of = |ldconfig: &str| {
+            let mut config = Config::default();
+            config.cli.ldconfig = Some(ldconfig.into());
+            words_of(&["NVIDIA_VISIBLE_DEVICES=0"], &config, true).unwrap()
+        };
+        let usual = of("@/sbin/ldconfig");
+        assert!(!usual.contains("--ldconfig"), "{usual}");
+        let forced = of("program:@/sbin/ldconfig");
+        assert!(forced.contains(" --ldconfig=@/sbin/ldconfig "), "{forced}");
     }
 
     #[test]

@@ -9,7 +9,6 @@
 
 mod arguments;
 mod call;
-mod failure;
 mod input;
 mod jetson;
 mod prestart;

@@ -1,6 +1,7 @@
 //! Implements the hook: reads the configuration and the container, decides, and configures the container or executes
 //! nvidia-container-cli.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
@@ -10,14 +11,12 @@ use libnvc::{Error, ErrorKind, Result};
 use log::Record;
 use nix::errno::Errno;
 use nvc_hostfile::ours;
-use nvc_policy::config::keys::MODES;
 use nvc_policy::config::{self, Config, lookup};
-use nvc_policy::image::{self, ContainerRequest, Devices, Policy};
-use nvc_policy::mode::{self, Mode, Setting};
+use nvc_policy::image::{self, ContainerRequest, Policy};
+use nvc_policy::mode::{self, Mode};
 use nvc_policy::platform;
 use nvc_policy::this_machine::ThisMachine;
 use nvc_program::debuglog;
-use nvc_program::hints::did_you_mean;
 use nvc_program::messages;
 
 use crate::arguments::Options;
@@ -35,41 +34,54 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
     let texts = Texts::read(options, report)?;
     let (config, policy) = configuration(options, report)?;
     let input = Input::parse(texts, options)?;
-    let answer = image::request(&input.container, &policy, &ThisMachine::new(&config))
-        .map_err(|error| Error::new(ErrorKind::Unsatisfied, error.to_string()))?;
+    let chosen = options.devices.clone();
+    let answer = image::request(
+        &input.container,
+        &policy,
+        chosen,
+        &ThisMachine::new(&config),
+    )
+    .map_err(|error| Error::new(ErrorKind::Unsatisfied, error.to_string()))?;
     for warning in &answer.warnings {
         report.warn(warning);
     }
-    let Some(mut request) = answer.request else {
+    let Some(request) = answer.request else {
         return Ok(());
     };
-    // The runtime resolves devices that a container can use. A container that partitions GPUs also needs GPUs without
-    // MIG devices, and must name `all`, not each MIG device.
-    let partitions = request.mig_config.is_some() || request.mig_monitor.is_some();
-    let resolved = if partitions && request.devices == Devices::All {
-        &Options::default()
-    } else {
-        options
-    };
-    if let Some(devices) = &resolved.devices {
-        request.devices = Devices::Names(devices.clone());
-    }
     let program = call::find(&config, std::env::var_os("PATH").as_deref());
     let own = program.as_ref().ok().filter(|program| is_ours(program));
+    let os_release = os_release(&config);
+    let host = Host {
+        os_release: &os_release,
+        exists: &|path| Path::new(path).exists(),
+    };
+    let debug = options.debug;
+    let words = || call::words(&config, debug, &input, &request, &host, own.is_some());
     if let Some(program) = own {
-        if within::is_possible(&config, options.debug, &os_release(&config)) {
-            check_own_mode(&config, &request)?;
-            let inventory = resolved.inventory.as_deref();
-            return within::configure(&config, &input, &request, program, inventory, report);
+        let devices = &request.devices;
+        if within::is_possible(&config, debug, &os_release) {
+            // If there is NVML, its answers decide later.
+            let is_jetson = || platform::is_jetson_without_nvml(&jetson::root(&config));
+            jetson::refuse(&config, devices, is_jetson)?;
+            let inventory = options.inventory.as_deref();
+            return within::configure(
+                &config,
+                &input,
+                devices,
+                &words()?,
+                program,
+                inventory,
+                report,
+            );
         }
-        log_mode(&config, options.debug, &request);
+        log_mode(&config, debug, &request);
     }
     if !config.hook.skip_mode_detection {
         check_mode(&config, &request)?;
     }
     // A foreign one would not use it.
     let log = own.map(|_| report.system_log_for_program());
-    execute(&config, options.debug, &input, &request, &program?, log)
+    execute(&config, words()?, &program?, log)
 }
 
 /// Returns true if the nvidia-container-cli it has found was installed together with this program.
@@ -86,46 +98,17 @@ fn os_release(config: &Config) -> String {
     }
 }
 
-/// Rejects modes that this program cannot carry out: it adds devices in every mode except Jetson's, which has no driver
-/// of the usual form.
-fn check_own_mode(config: &Config, request: &ContainerRequest) -> Result<()> {
-    let (mode, said) = mode(config, request)?;
-    if mode != Mode::Csv {
-        return Ok(());
-    }
-    Err(jetson::refused(&said))
-}
-
-/// Returns the mode that the configuration selects for this container, and by which line.
-fn mode(config: &Config, request: &ContainerRequest) -> Result<(Mode, String)> {
-    let origin = config.mode_origin();
-    // If there is NVML, its answers decide later.
-    let is_jetson = || platform::is_jetson_without_nvml(&jetson::root(config));
-    let (mode, how) = match Setting::of(config) {
-        _ if config.hook.skip_mode_detection => (Mode::Legacy, "mode detection is skipped: "),
-        Setting::Auto => (
-            mode::automatic(&request.devices, is_jetson, Mode::Legacy),
-            "automatic ",
-        ),
-        Setting::Fixed(mode) => (mode, ""),
-        Setting::Unknown(word) => {
-            let text = format!("invalid mode \"{word}\" ({}: {origin})", config::MODE);
-            let hint = did_you_mean(&word, MODES);
-            return Err(Error::new(ErrorKind::Malformed, text).hint(hint));
-        }
-    };
-    let said = format!("{how}mode {mode} ({}: {origin})", config::MODE);
-    Ok((mode, said))
-}
-
 /// Writes devices and mode to the debug log, if there is one; then nvidia-container-cli continues it.
 fn log_mode(config: &Config, debug: bool, request: &ContainerRequest) {
-    let Ok((_, said)) = mode(config, request) else {
-        return;
-    };
     let ContainerRequest {
         devices, origin, ..
     } = request;
+    let is_jetson = || platform::is_jetson_without_nvml(&jetson::root(config));
+    let said = match mode::choose(config, devices, is_jetson, Mode::Legacy) {
+        _ if config.hook.skip_mode_detection => "mode detection is skipped".to_owned(),
+        Ok(chosen) => chosen.said,
+        Err(_) => return,
+    };
     let line = format!("devices {devices} by {origin}; {said}");
     match (debug, config.cli.debug.as_str()) {
         (true, _) => messages::write_line(&format!("{}: {line}", crate::NAME)),
@@ -173,19 +156,17 @@ fn configuration(options: &Options, report: &mut Report) -> Result<(Config, Poli
 
 /// Rejects containers that another program is configured to serve.
 fn check_mode(config: &Config, request: &ContainerRequest) -> Result<()> {
-    let mode = match mode::Setting::of(config) {
-        Setting::Auto => {
-            let is_jetson =
-                || platform::is_jetson_here(&jetson::root(config), &QueryProgram::ThisProcess);
-            let mode = mode::automatic(&request.devices, is_jetson, Mode::Legacy);
-            messages::write_line(&format!("Auto-detected mode as '{mode}'"));
-            mode.to_string()
-        }
-        Setting::Fixed(_) | Setting::Unknown(_) => {
-            let mode = &config.runtime.mode;
-            messages::write_line(&format!("Using requested mode '{mode}'"));
-            mode.clone()
-        }
+    let mode = if let Ok(None) = Mode::configured(config) {
+        let root = jetson::root(config);
+        let is_jetson = || platform::is_jetson_here(&root, &QueryProgram::ThisProcess);
+        let chosen = mode::choose(config, &request.devices, is_jetson, Mode::Legacy)?;
+        let mode = chosen.mode.to_string();
+        messages::write_line(&format!("Auto-detected mode as '{mode}'"));
+        mode
+    } else {
+        let mode = &config.runtime.mode;
+        messages::write_line(&format!("Using requested mode '{mode}'"));
+        mode.clone()
     };
     if mode == Mode::Legacy.to_string() {
         return Ok(());
@@ -200,18 +181,10 @@ fn check_mode(config: &Config, request: &ContainerRequest) -> Result<()> {
 /// Executes nvidia-container-cli; returns only on failure. `log` is the variable for its lines in the system's log.
 fn execute(
     config: &Config,
-    debug: bool,
-    input: &Input,
-    request: &ContainerRequest,
+    words: Vec<OsString>,
     program: &Program,
     log: Option<String>,
 ) -> Result<()> {
-    let os_release = os_release(config);
-    let host = Host {
-        os_release: &os_release,
-        exists: &|path| Path::new(path).exists(),
-    };
-    let words = call::words(config, debug, input, request, &host);
     let mut environment = call::environment(
         // The first one of a name would win.
         std::env::vars_os().filter(|(name, _)| name != messages::SYSTEM_LOG),

@@ -49,7 +49,7 @@ impl Report {
         self.system.connect();
     }
 
-    /// Reports a warning of the library, or a part that was left out, in nvidia-container-cli's words.
+    /// Reports a warning of nvidia-container-cli's library in its words.
     pub(crate) fn warning_of_cli(&mut self, text: &str) {
         messages::write_line(&format!("warning: {text}"));
         self.system.write(Severity::Warning, text);
@@ -92,7 +92,6 @@ mod tests {
     use libnvc::ErrorKind;
 
     use super::*;
-    use crate::failure::of_cli;
 
     #[test]
     fn the_hint_is_in_the_line_of_the_reason() {
@@ -120,7 +119,7 @@ mod tests {
         let undone = Error::new(ErrorKind::System, "umount failed");
         let error = Error::new(ErrorKind::System, "mount failed").with_cleanup([undone]);
         assert_eq!(
-            lines(&of_cli("mount error", error)),
+            lines(&error.context("mount error").context(CLI)),
             [
                 "nvidia-container-cli: while cleaning up: umount failed",
                 "nvidia-container-cli: mount error: mount failed"

@@ -161,7 +161,7 @@ pub struct Answer {
     pub warnings: Vec<String>,
 }
 
-/// Returns the request of a container.
+/// Returns the request of a container. `chosen` are its devices, if the runtime has made the [`devices::choice`] already.
 ///
 /// # Errors
 /// Too many names, those of [`devices::choice`], a privileged request of an unprivileged container, unsupported
@@ -169,10 +169,17 @@ pub struct Answer {
 pub fn request(
     container: &Container,
     policy: &Policy,
+    chosen: Option<Devices>,
     machine: &dyn Machine,
 ) -> Result<Answer, Error> {
     names::check(container, policy)?;
-    let (choice, mut warnings) = devices::choice(container, policy, machine)?;
+    let (choice, mut warnings) = match chosen {
+        Some(devices) => {
+            let origin = Origin::Runtime;
+            (Some(DeviceChoice { devices, origin }), Vec::new())
+        }
+        None => devices::choice(container, policy, machine)?,
+    };
     let Some(DeviceChoice { devices, origin }) = choice else {
         let request = None;
         return Ok(Answer { request, warnings });

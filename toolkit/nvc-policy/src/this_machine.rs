@@ -21,7 +21,7 @@ use nvc_cdi::{Device, Registry};
 use crate::config::Config;
 use crate::image::qualified::{self, AUTOMATIC, QualifiedName};
 use crate::image::{Denoted, Machine};
-use crate::mode::{Mode, Setting};
+use crate::mode::Mode;
 use crate::session;
 
 /// This machine. Its driver is queried once, and only for an answer.
@@ -45,7 +45,7 @@ impl ThisMachine {
                 root => root.into(),
             },
             specifications: config.runtime.cdi_spec_dirs.clone(),
-            kind: (Setting::of(config) == Setting::Fixed(Mode::Cdi))
+            kind: (config.runtime.mode == Mode::Cdi.to_string())
                 .then(|| config.runtime.cdi_default_kind.clone()),
             devices: OnceCell::new(),
             registry: OnceCell::new(),

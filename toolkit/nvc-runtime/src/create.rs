@@ -6,14 +6,12 @@ use std::path::Path;
 use nvc_hostfile::cause;
 use nvc_oci::spec::Spec;
 use nvc_oci::{bundle, lenient};
-use nvc_policy::config::keys::MODES;
-use nvc_policy::config::{self, Config};
+use nvc_policy::config::Config;
 use nvc_policy::container;
-use nvc_policy::image::{self, Container, DeviceChoice, Policy, annotations};
-use nvc_policy::mode::{self, Mode, Setting};
+use nvc_policy::image::{self, Container, DeviceChoice, Devices, Policy, annotations};
+use nvc_policy::mode::{self, Mode};
 use nvc_policy::platform;
 use nvc_policy::this_machine::ThisMachine;
-use nvc_program::hints::did_you_mean;
 use nvc_program::messages::Level;
 
 use crate::arguments::Line;
@@ -145,7 +143,8 @@ fn grant(
         }
         // An engine may have added the hook even if no GPU is requested.
         None if mode != Mode::Legacy => injection::remove(&mut spec)?,
-        None => {}
+        // An earlier run may have chosen GPUs for it.
+        None => injection::forget(&mut spec)?,
     }
     complete(&mut spec, runtime, choice.is_some())?;
     if spec == before {
@@ -220,17 +219,13 @@ fn decide(
     log: &mut Log,
 ) -> Result<(Mode, Option<DeviceChoice>)> {
     image::names::check(container, policy).map_err(refused)?;
-    let setting = Setting::of(config);
-    let reads_annotations = match &setting {
-        Setting::Unknown(word) => {
-            let hint = format!("{}: {}", config.mode_origin(), did_you_mean(word, MODES));
-            return Err(refused(format!("invalid mode \"{word}\"")).hint(hint));
-        }
+    let configured = Mode::configured(config)?;
+    let reads_annotations = match configured {
         // Annotations can only request CDI devices.
-        Setting::Fixed(mode) => *mode == Mode::Cdi,
-        Setting::Auto => annotations::name_cdi_devices(container, policy).map_err(refused)?,
+        Some(mode) => mode == Mode::Cdi,
+        None => annotations::name_cdi_devices(container, policy).map_err(refused)?,
     };
-    if setting == Setting::Auto
+    if configured.is_none()
         && !reads_annotations
         && let Some(warning) = annotations::ignored(container, policy)
     {
@@ -246,35 +241,24 @@ fn decide(
     let machine = ThisMachine::new(config);
     let (choice, warnings) =
         image::devices::choice(container, policy, &machine).map_err(refused)?;
-    let mode = match (&setting, &choice) {
-        (Setting::Fixed(mode), _) => *mode,
-        // NVML's answers may make it mode csv.
-        (_, Some(choice)) => {
-            let root = nodes(config).root;
-            let is_jetson = || platform::is_jetson_without_nvml(&root);
-            mode::automatic(&choice.devices, is_jetson, Mode::JitCdi)
-        }
-        // The kind of machine does not matter here.
-        (_, None) => Mode::JitCdi,
-    };
+    let devices = choice.as_ref().map(|choice| &choice.devices);
+    // NVML's answers may make it mode csv. Without a request the kind of machine does not matter.
+    let is_jetson = || devices.is_some() && platform::is_jetson_without_nvml(&nodes(config).root);
+    let chosen = mode::choose(
+        config,
+        devices.unwrap_or(&Devices::None),
+        is_jetson,
+        Mode::JitCdi,
+    )?;
     for warning in &warnings {
         log.write(Level::Warning, warning);
     }
     let said = match &choice {
         Some(DeviceChoice { devices, origin }) => {
-            let automatic = if setting == Setting::Auto {
-                "automatic "
-            } else {
-                ""
-            };
-            let by = config.mode_origin();
-            format!(
-                "devices {devices} by {origin}; {automatic}mode {mode} ({}: {by})",
-                config::MODE
-            )
+            format!("devices {devices} by {origin}; {}", chosen.said)
         }
         None => "no GPU is requested".into(),
     };
     log.write(Level::Info, &said);
-    Ok((mode, choice))
+    Ok((chosen.mode, choice))
 }

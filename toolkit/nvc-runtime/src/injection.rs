@@ -24,7 +24,7 @@ const SPECIFICATION: &str = "--config-json=";
 /// What the runtime has resolved; empty if it could not query the driver.
 #[derive(Debug, Default)]
 pub(crate) struct ResolvedDevices {
-    /// UUIDs of the devices.
+    /// UUIDs of the devices, or `all`.
     pub devices: Vec<String>,
     /// NVML's answers about them.
     pub inventory: Option<Inventory>,
@@ -63,15 +63,9 @@ pub(crate) fn add(
 
 /// Appends the hook's options to its arguments. Those of an earlier run are removed in any case: they may be outdated.
 fn hand_over(entry: &mut Value, resolved: &ResolvedDevices, told: Option<&Place>) {
-    let Some(words) = entry.get_mut("args").and_then(Value::as_array_mut) else {
+    let Some(words) = without_options(entry) else {
         return;
     };
-    let is_option = |word: &str| {
-        [DEVICES, INVENTORY, BUNDLE, SPECIFICATION]
-            .iter()
-            .any(|name| word.starts_with(name))
-    };
-    words.retain(|word| !word.as_str().is_some_and(is_option));
     // A longer list can only be `all` of an enormous machine, which the hook understands too.
     if !resolved.devices.is_empty() && resolved.devices.len() <= MAX_NAMES {
         words.push(json!(format!("{DEVICES}{}", resolved.devices.join(","))));
@@ -87,6 +81,29 @@ fn hand_over(entry: &mut Value, resolved: &ResolvedDevices, told: Option<&Place>
             }
         }
     }
+}
+
+/// Removes the options of an earlier run from the hook's arguments, and returns these.
+fn without_options(entry: &mut Value) -> Option<&mut Vec<Value>> {
+    let is_option = |word: &str| {
+        [DEVICES, INVENTORY, BUNDLE, SPECIFICATION]
+            .iter()
+            .any(|name| word.starts_with(name))
+    };
+    let words = entry.get_mut("args")?.as_array_mut()?;
+    words.retain(|word| !word.as_str().is_some_and(is_option));
+    Some(words)
+}
+
+/// Removes what an earlier run has told the hook.
+pub(crate) fn forget(spec: &mut Spec) -> Result<()> {
+    if spec.has(&["hooks", "prestart"]) {
+        let hooks = spec.list(&["hooks", "prestart"])?;
+        for hook in hooks.iter_mut().filter(|hook| is_ours(hook)) {
+            without_options(hook);
+        }
+    }
+    Ok(())
 }
 
 /// Removes the hook, wherever the engine put it.

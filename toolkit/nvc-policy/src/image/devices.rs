@@ -59,6 +59,8 @@ pub enum Origin {
     Environment(Vec<String>),
     /// An image from before the variable existed.
     LegacyImage,
+    /// Our runtime has chosen them.
+    Runtime,
     /// These annotations, narrowed by another source.
     Narrowed(Vec<String>, Box<Origin>),
 }
@@ -70,6 +72,7 @@ impl std::fmt::Display for Origin {
             Self::Mounts => write!(out, "mounts below {}", mounts::DIRECTORY),
             Self::Environment(names) => out.write_str(&names.join(", ")),
             Self::LegacyImage => out.write_str("CUDA_VERSION of an old image"),
+            Self::Runtime => out.write_str("nvidia-container-runtime"),
             Self::Narrowed(keys, by) => {
                 write!(out, "annotation {}, narrowed by {by}", keys.join(", "))
             }

@@ -61,7 +61,10 @@ fn are_mounts(origin: &Origin) -> bool {
     match origin {
         Origin::Mounts => true,
         Origin::Narrowed(_, by) => are_mounts(by),
-        Origin::Annotations(_) | Origin::Environment(_) | Origin::LegacyImage => false,
+        // Features are the runtime's, which has chosen itself then.
+        Origin::Annotations(_) | Origin::Environment(_) | Origin::LegacyImage | Origin::Runtime => {
+            false
+        }
     }
 }
 

@@ -1,6 +1,12 @@
 //! Decides in mode jit-cdi whether a container may configure or monitor the machine's MIG devices.
 
-use super::{Container, Error, MIG_CONFIG, MIG_MONITOR};
+use super::{Container, Environment, Error, MIG_CONFIG, MIG_MONITOR};
+
+/// Returns true if a container asks for that, with a right to it or without.
+pub fn is_requested(environment: &Environment) -> bool {
+    let mut names = [MIG_CONFIG, MIG_MONITOR].into_iter();
+    names.any(|name| environment.get(name).is_some_and(|value| !value.is_empty()))
+}
 
 /// Returns the capabilities that a container of these devices requests: `config`, `monitor`.
 ///

@@ -14,6 +14,11 @@ use machine::Three;
 
 use super::*;
 
+/// Decides without the runtime.
+fn request(container: &Container, policy: &Policy, machine: &dyn Machine) -> Result<Answer, Error> {
+    super::request(container, policy, None, machine)
+}
+
 fn container(env: &[&str]) -> Container {
     Container {
         environment: Environment::new(env).unwrap(),
@@ -129,7 +134,7 @@ fn old_images_get_everything() {
     let empty = ["CUDA_VERSION=9.0.176", "NVIDIA_VISIBLE_DEVICES="];
     assert_eq!(asked(&container(&empty), &policy()), None);
     let bad = ["CUDA_VERSION=latest"];
-    let error = super::request(&container(&bad), &policy(), &Three).unwrap_err();
+    let error = self::request(&container(&bad), &policy(), &Three).unwrap_err();
     assert_eq!(
         error.to_string(),
         "failed to get requirements failed to get version: invalid CUDA version latest: invalid version string"

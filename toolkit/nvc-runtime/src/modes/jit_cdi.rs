@@ -17,7 +17,7 @@ use nvc_policy::config::keys::{JIT_CAPABILITIES, JIT_REQUIREMENTS};
 use nvc_policy::image::{
     DeviceChoice, Policy, capabilities, devices, mig_management, requirements,
 };
-use nvc_policy::mode::Setting;
+use nvc_policy::mode;
 use nvc_program::messages::Level;
 
 use crate::control_nodes;
@@ -87,8 +87,8 @@ fn request(job: &mut Job<'_>, ids: Vec<String>, demanded: &Requirements) -> Resu
 fn gpus(job: &mut Job<'_>, request: Request) -> Result<Automatic<ContainerEdits>> {
     let all = options(Mode::Auto, job);
     let problems = control_nodes::create(job.config);
-    let found = match Setting::of(job.config) {
-        Setting::Auto => for_container_unless_jetson(&all, request),
+    let found = match mode::Mode::configured(job.config)? {
+        None => for_container_unless_jetson(&all, request),
         _ => for_container(&all, &request).map(|edits| Automatic::Found(Box::new(edits))),
     };
     // A Jetson's lists say which nodes it has.

@@ -14,7 +14,7 @@ use nvc_generate::{
     DriverPlan, Files, Mode, NO_GPU, Options, addresses_of_module, displays, driver_files, edits,
     graphics, plan,
 };
-use nvc_policy::image::capabilities;
+use nvc_policy::image::{Devices, capabilities, mig_management};
 use nvc_program::hook_names;
 use nvc_program::messages::Level;
 
@@ -55,7 +55,15 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
         all.push(graphics(&options).map_err(failed)?);
     }
     all.extend(cuda_compat(&job)?);
-    let (nodes, resolved) = devices.unwrap_or_default();
+    let (nodes, mut resolved) = devices.unwrap_or_default();
+    let chosen = &job.request.choice.devices;
+    if *chosen == Devices::All && mig_management::is_requested(&container.environment) {
+        // It also needs GPUs without MIG devices, and must name `all`, not each MIG device.
+        resolved = ResolvedDevices {
+            devices: vec!["all".into()],
+            inventory: None,
+        };
+    }
     all.push(nodes);
     spec_edits::apply(&mut job, &mut all)?;
     let hook = injection::hook_path(job.config);

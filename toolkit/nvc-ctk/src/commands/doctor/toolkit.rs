@@ -9,7 +9,7 @@ use nvc_policy::config::keys::{
     ACCEPT_ANNOTATIONS, ANNOTATION_PREFIXES, CLI_PATH, LDCONFIG, NO_CGROUPS,
 };
 use nvc_policy::config::{self, Config, ldconfig};
-use nvc_policy::mode::{Mode, Setting};
+use nvc_policy::mode::Mode;
 
 use super::Finding;
 use super::engines::{RUNTIME, find, is_program};
@@ -81,16 +81,16 @@ fn mode(
     };
     let automatic = set(config, key, "auto");
     let fails = "containers with the runtime nvidia do not start";
-    match Setting::of(config) {
-        Setting::Unknown(_) => finding(
+    match Mode::configured(config) {
+        Err(_) => finding(
             "the modes are auto, legacy, cdi, jit-cdi and csv",
             fails,
             automatic,
         ),
-        Setting::Fixed(Mode::Csv) if place.kind != Kind::Tegra => {
+        Ok(Some(Mode::Csv)) if place.kind != Kind::Tegra => {
             finding("this machine is not a Jetson", fails, automatic)
         }
-        Setting::Fixed(Mode::Cdi) => {
+        Ok(Some(Mode::Cdi)) => {
             let kind = &config.runtime.cdi_default_kind;
             let start = format!("{kind}=");
             let what = format!("no specification has devices of {kind}");
@@ -98,7 +98,7 @@ fn mode(
             let repair = generate(kind, driver_works);
             (!is_there).then(|| finding(&what, "unresolvable CDI devices", repair))?
         }
-        Setting::Auto | Setting::Fixed(_) => None,
+        Ok(_) => None,
     }
 }
 
@@ -235,7 +235,7 @@ fn missing(config: &Config) -> Vec<Finding> {
             step("install nvidia-container-toolkit-base"),
         ));
     }
-    let is_legacy = matches!(Setting::of(config), Setting::Fixed(Mode::Legacy));
+    let is_legacy = matches!(Mode::configured(config), Ok(Some(Mode::Legacy)));
     if is_legacy && exists(RUNTIME) && !exists(HOOK) {
         findings.push(Finding::wrong(
             format!("{HOOK} is missing, which the runtime's mode legacy needs"),
