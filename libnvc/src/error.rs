@@ -10,6 +10,8 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
+use crate::hint::Hint;
+
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -93,7 +95,7 @@ struct Inner {
     operation: Option<String>,
     object: Option<String>,
     cause: Option<Cause>,
-    hint: Option<String>,
+    hint: Option<Hint>,
     cleanup: Vec<Error>,
 }
 
@@ -178,9 +180,9 @@ impl Error {
         self
     }
 
-    /// Adds a hint, a sentence without a full stop.
+    /// Adds a hint.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn hint(mut self, hint: impl Into<Hint>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }
@@ -223,8 +225,13 @@ impl Error {
     }
 
     /// Returns the hint, if there is one.
-    pub fn advice(&self) -> Option<&str> {
-        self.0.hint.as_deref()
+    pub fn remedy(&self) -> Option<&Hint> {
+        self.0.hint.as_ref()
+    }
+
+    /// Returns the hint as text, in the words of the C library.
+    pub fn advice(&self) -> Option<String> {
+        self.remedy().map(|hint| hint.worded(|setting| setting))
     }
 
     /// Returns the errors that occurred while cleaning up after this one.

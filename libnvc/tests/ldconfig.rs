@@ -275,7 +275,10 @@ fn failures_are_reported() {
         error.message(),
         format!("process {name} failed with error code: 7")
     );
-    assert_eq!(error.advice(), Some("ldconfig printed \"last words\""));
+    assert_eq!(
+        error.advice().as_deref(),
+        Some("ldconfig printed \"last words\"")
+    );
     let error = run("/crash");
     assert_eq!(
         error.message(),
@@ -380,7 +383,7 @@ fn the_images_program_runs_in_the_same_sandbox() {
         error.message(),
         "ldconfig's sandbox: execution failed: /sbin/ldconfig: no such file or directory"
     );
-    assert!(error.advice().unwrap().contains("--ldconfig=@PATH"));
+    assert!(error.advice().unwrap().contains("ldconfig=@PATH"));
     files::copy_program(probe(), &at("ldconfig.real")).unwrap();
     assert_eq!(
         message("/exit"),

@@ -421,7 +421,7 @@ fn no_root_and_no_library() -> Outcome {
     let root = Root::new(&[]);
     fs::remove_file(root.path().join("usr/lib/libnvidia-ml.so.1"))?;
     let text = "load library failed: libnvidia-ml.so.1: cannot open shared object file: no such file or directory";
-    ensure_error(root.ask(), unavailable, text, "--root")
+    ensure_error(root.ask(), unavailable, text, "with root")
 }
 
 fn many_threads_ask() -> Outcome {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use libnvc::{Error, ErrorKind, Phase};
-use nvc_program::hints::{Reader, one_line};
+use nvc_program::hints::{Reader, advice, one_line};
 use nvc_program::messages::{self, Severity};
 
 use crate::logging;
@@ -64,7 +64,7 @@ impl CommandError {
     pub(crate) fn lines(&self, program: &str) -> Vec<String> {
         let Self { category, error } = self;
         let mut lines: Vec<String> = cleanup(program, error).collect();
-        lines.extend(error.advice().map(|advice| format!("hint: {advice}")));
+        lines.extend(advice(error, Reader::Cli).map(|advice| format!("hint: {advice}")));
         // Last, because docker's report of a failed hook ends with this text and ": unknown.".
         lines.push(format!("{program}: {category}: {}", error.message()));
         lines

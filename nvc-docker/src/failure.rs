@@ -13,7 +13,7 @@ pub(crate) fn in_our_words(error: &Error) -> Error {
         },
     };
     let said = Error::new(error.kind(), text);
-    match error.advice().or(cause) {
+    match error.advice().or(cause.map(str::to_owned)) {
         Some(hint) => said.hint(hint),
         None => said,
     }

@@ -281,8 +281,8 @@ fn is_callers_root(root: BorrowedFd<'_>) -> Result<bool> {
 
 fn callers_root() -> Error {
     Error::new(ErrorKind::InvalidArgument, INVALID_ROOTFS).hint(
-        "it is the root of the caller; `/' is accepted with --pid of a process with another root, in a mount \
-         namespace of its own",
+        "it is the root of the caller; `/' is accepted with the pid of a process with another root, in a \
+         mount namespace of its own",
     )
 }
 

@@ -12,6 +12,7 @@ use super::query::{
 };
 use super::{DeviceNode, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR, integrated};
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::{Hint, Setting};
 use crate::path::HostPath;
 
 /// Longest version, UUID or name that fits NVML's buffers.
@@ -332,18 +333,27 @@ fn load_error(text: &str, kind: ErrorKind) -> Error {
             "its file system may be mounted noexec, or NVML's user may not be allowed to read it",
         );
     }
-    error.hint("install the NVIDIA driver, or name the directory that has it with --root")
+    error.hint(Setting::Root.between(
+        "install the NVIDIA driver, or name the directory that has it with ",
+        "",
+    ))
 }
 
 /// Returns a hint for an NVML code, if there is one.
-fn nvml_hint(code: u32, function: &str) -> Option<String> {
+fn nvml_hint(code: u32, function: &str) -> Option<Hint> {
     let hint = match code {
-        4 => "the query runs as the user of --user, which must be able to open /dev/nvidiactl",
+        4 => {
+            return Some(Setting::User.between(
+                "the query runs as the user of ",
+                ", which must be able to open /dev/nvidiactl",
+            ));
+        }
         9 => "load the kernel module: modprobe nvidia",
         13 => {
-            return Some(format!(
+            let text = format!(
                 "libnvidia-ml.so.1 has no {function}: it is damaged, or its driver is not supported"
-            ));
+            );
+            return Some(text.into());
         }
         15 => {
             "the GPU has fallen off the bus; see the kernel log for Xid errors, then reset it or reboot"

@@ -9,6 +9,7 @@ use nix::sys::stat::{FileStat, SFlag};
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
+use crate::hint::Setting;
 use crate::host::{
     CONTROL_MINOR, CharDrivers, DeviceNode, DeviceNumber, DriverRoot, NVIDIA_MAJOR, NodeOwner,
 };
@@ -172,7 +173,10 @@ pub(crate) fn imex_channel(
     let node = lookup(root, &path).map_err(|errno| {
         Error::file("stat failed", root.join(&path), errno)
             .with_kind(ErrorKind::NotFound)
-            .hint("create the node of the IMEX channel: nvidia-container-cli --load-kmods or nvidia-modprobe -i")
+            .hint(Setting::LoadKmods.between(
+                "create the node of the IMEX channel: ",
+                " or nvidia-modprobe -i",
+            ))
     })?;
     match drivers.difference(&path.to_string(), node.number) {
         None => Ok(node),

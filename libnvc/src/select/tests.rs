@@ -145,7 +145,7 @@ fn unknown_devices() {
         assert_eq!(error.message(), format!("{item}: unknown device"));
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert_eq!(
-            error.advice(),
+            error.advice().as_deref(),
             Some("devices here: 0, 1, 1:0, 1:1, or their UUIDs")
         );
     }

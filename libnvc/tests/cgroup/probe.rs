@@ -193,6 +193,10 @@ fn allow(version: CgroupVersion, directory: &str) -> String {
     };
     match allow_devices(file.as_fd(), version, &[device], Path::new(directory)) {
         Ok(rules) => format!("changed: {}", !rules.is_empty()),
-        Err(e) => format!("{} (hint: {})", e.message(), e.advice().unwrap_or("none")),
+        Err(e) => format!(
+            "{} (hint: {})",
+            e.message(),
+            e.advice().unwrap_or_else(|| "none".into())
+        ),
     }
 }

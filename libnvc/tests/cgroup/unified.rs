@@ -449,7 +449,7 @@ fn programs_that_cannot_be_loaded_again_are_refused() {
             before.programs[1]
         );
         assert_eq!(error.message(), expected);
-        assert!(error.advice().unwrap().contains("--no-cgroups"));
+        assert!(error.advice().unwrap().contains("no-cgroups"));
         assert_eq!(attached(&group), before);
     }
 }
@@ -571,5 +571,5 @@ fn in_a_user_namespace_it_is_not_permitted() {
         "failed to add device rules: unable to find any existing device filters attached to the cgroup: \
          bpf_prog_query(BPF_CGROUP_DEVICE) failed: operation not permitted"
     );
-    assert!(hint.contains("--no-cgroups"));
+    assert!(hint.contains("no-cgroups"));
 }

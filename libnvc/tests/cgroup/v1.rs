@@ -115,6 +115,6 @@ fn refused(mut probe: Probe, operation: &str, cause: &str) {
         message,
         format!("failed to add device rules: {operation} {directory}/devices.allow: {cause}")
     );
-    assert!(hint.contains("--no-cgroups"));
+    assert!(hint.contains("no-cgroups"));
     assert_eq!(group.rules(), before);
 }

@@ -453,7 +453,7 @@ mod tests {
         assert!(error.message().contains("did you mean hook?"));
         let unknown = changed("", &["no-cgroups=true"]).unwrap_err();
         let near = Some("did you mean nvidia-container-cli.no-cgroups?");
-        assert_eq!(unknown.advice(), near);
+        assert_eq!(unknown.advice().as_deref(), near);
         let other = "nvidia-container-runtime.log-level=DEBUG";
         assert!(changed("", &[other]).is_ok());
         // Other wrong values of the file are no reason.

@@ -5,7 +5,7 @@ use std::io::Write;
 use libnvc::{Error, Result};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
-use nvc_program::hints::{Reader, for_reader};
+use nvc_program::hints::{Reader, advice};
 use nvc_program::messages::{self, Level as RecordLevel};
 
 use crate::line::CommandLine;
@@ -50,8 +50,7 @@ pub(crate) fn failure(error: &Error) {
     for error in error.cleanup() {
         write(Level::Error, &format!("cleanup: {}", error.message()));
     }
-    if let Some(hint) = error.advice() {
-        let hint = for_reader(hint, Reader::Ctk);
+    if let Some(hint) = advice(error, Reader::Ctk) {
         messages::write_line(&format!("hint: {hint}"));
     }
 }

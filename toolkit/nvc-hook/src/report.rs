@@ -89,7 +89,7 @@ fn lines(error: &Error) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use libnvc::ErrorKind;
+    use libnvc::{ErrorKind, Setting};
 
     use super::*;
 
@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn a_hint_names_no_option_of_another_program() {
-        let error = Error::new(ErrorKind::System, "no").hint("leave them alone with --no-cgroups");
+        let hint = Setting::NoCgroups.between("leave them alone with ", "");
+        let error = Error::new(ErrorKind::System, "no").hint(hint);
         let expected = "no (hint: leave them alone with \
             `sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups=true --in-place`)";
         assert_eq!(lines(&error), [expected]);

@@ -158,7 +158,7 @@ fn files_in_anothers_directory_are_not_edited() {
     );
     assert_eq!(error.message(), text);
     let advice = format!("run the command as that user, with sudo -u '#{OTHER}'");
-    assert_eq!(error.advice(), Some(&*advice));
+    assert_eq!(error.advice(), Some(advice));
     for path in ["sticky/file", "sticky/new", "sticky/ours/file"] {
         edit(&at(path), "new").unwrap();
         assert_eq!(fs::read_to_string(at(path)).unwrap(), "new", "{path}");
@@ -226,7 +226,7 @@ fn an_acl_opens_a_directory() {
         let (error, at) = (result.unwrap_err(), at.display());
         let text = format!("{at}/file: the {who} {OTHER} may write to {at}, so another file");
         assert!(error.message().starts_with(&text), "{}", error.message());
-        assert_eq!(error.advice(), Some(&*format!("chmod g-w {at}")));
+        assert_eq!(error.advice(), Some(format!("chmod g-w {at}")));
     }
     // The advice is right.
     acl(&at, access, (OTHER, 7), (OTHER, 7), 7, 7);

@@ -3,15 +3,17 @@
 use nix::errno::Errno;
 
 use crate::error::Error;
+use crate::hint::Setting;
 use crate::host::DeviceNumber;
 
 /// Adds a hint to a failure for lack of privilege.
 pub(super) fn explain(error: Error) -> Error {
     if matches!(error.errno(), Some(Errno::EPERM | Errno::EACCES)) {
-        error.hint(
+        error.hint(Setting::NoCgroups.between(
             "device cgroups can only be changed with CAP_SYS_ADMIN on the host; in rootless and nested containers \
-             leave them alone with --no-cgroups",
-        )
+             leave them alone with ",
+            "",
+        ))
     } else {
         error
     }

@@ -18,6 +18,7 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 use crate::apply::cgroup::message::{explain, list};
 use crate::apply::cgroup::program::{BLINDED, denies, extend, missing, obstacle};
 use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::hint::Setting;
 use crate::host::DeviceNumber;
 use crate::inroot;
 use crate::sys::bpf::{self, BPF_F_ALLOW_MULTI, BPF_F_REPLACE, Instruction};
@@ -28,9 +29,8 @@ const ATTEMPTS: usize = 4;
 /// Inode number of the hierarchy's root; a cgroup namespace may show another group as the root.
 const ROOT_INODE: u64 = 1;
 
-/// The hint if the JIT compiler was hardened when the filter was loaded.
-const HARDENED: &str = "set net.core.bpf_jit_harden to 0 or 1 before the container starts, or use --no-cgroups and give \
-                        the devices to the container's runtime";
+/// The other way out if the JIT compiler was hardened when the filter was loaded.
+const HARDENED: &str = "set net.core.bpf_jit_harden to 0 or 1 before the container starts, or ";
 
 /// The exchanged programs.
 #[derive(Debug)]
@@ -158,8 +158,12 @@ fn prepare(id: u32, devices: &[DeviceNumber]) -> Result<Option<Candidate>> {
     };
     let old = bpf::program_by_id(id).map_err(failure("opening"))?;
     let info = bpf::program_info(old.as_fd()).map_err(failure("reading"))?;
-    let refuse = |reason: &str, hint: &str| {
+    let refuse = |reason: &str, other: &str| {
         let what = format!("device filter {id} cannot be extended");
+        let hint = Setting::NoCgroups.between(
+            format!("{other}use "),
+            " and give the devices to the container's runtime",
+        );
         context(Error::new(ErrorKind::Malformed, what).because(reason)).hint(hint)
     };
     let Some(original) = info.instructions else {
@@ -175,12 +179,7 @@ fn prepare(id: u32, devices: &[DeviceNumber]) -> Result<Option<Candidate>> {
     match obstacle(&original) {
         None => {}
         Some(BLINDED) => return Err(refuse(BLINDED, HARDENED)),
-        Some(reason) => {
-            return Err(refuse(
-                reason,
-                "use --no-cgroups and give the devices to the container's runtime",
-            ));
-        }
+        Some(reason) => return Err(refuse(reason, "")),
     }
     let new = load(&extend(&original, &missing), info.name).map_err(context)?;
     Ok(Some(Candidate { id, old, new }))

@@ -7,6 +7,7 @@ use nix::errno::Errno;
 
 use super::watch::Termination;
 use crate::error::{Error, ErrorKind};
+use crate::hint::Setting;
 use crate::sys::sandbox::{SandboxFailure, Step};
 
 /// Describes a failure before the program was executed.
@@ -20,15 +21,19 @@ pub(super) fn sandbox(failure: SandboxFailure, path: &Path, from_image: bool) ->
     let hint = match (step, errno) {
         // The kernel's error for an interpreter, of a script or of a dynamic program, that does not exist.
         (Step::Execute, Errno::ENOENT | Errno::ENOEXEC) if from_image => {
-            "a script, or a program whose loader is not in the image, cannot run confined; \
-             --ldconfig=@PATH runs the host's program instead"
+            return error.hint(Setting::Ldconfig.between(
+                "a script, or a program whose loader is not in the image, cannot run confined; ",
+                " runs the host's program instead",
+            ));
         }
         (Step::Execute, Errno::ENOEXEC) => "it is a program for another architecture",
         (Step::Namespaces | Step::Private, Errno::EPERM) => {
             "CAP_SYS_ADMIN is needed in the user namespace of the container's mounts"
         }
         (Step::Private, Errno::EINVAL) => "the caller's root directory must be a mount point",
-        (Step::Pivot, Errno::EINVAL) => "--no-pivot is for a root on a ramdisk",
+        (Step::Pivot, Errno::EINVAL) => {
+            return error.hint(Setting::NoPivot.between("", " is for a root on a ramdisk"));
+        }
         (Step::Volumes, Errno::EBUSY) => {
             "a mount of the container is hidden below another, and this kernel, older than Linux 5.12, cannot make it \
              read-only there"
@@ -207,6 +212,6 @@ mod tests {
             error.message(),
             "ldconfig's sandbox: execution failed: /sbin/ldconfig: no such file or directory"
         );
-        assert!(error.advice().unwrap().contains("--ldconfig=@PATH"));
+        assert!(error.advice().unwrap().contains("ldconfig=@PATH"));
     }
 }

@@ -20,6 +20,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{Mode, fchmod};
 
 use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
+use crate::hint::Setting;
 use crate::inroot;
 use crate::options::Ldconfig;
 use crate::read_file;
@@ -104,16 +105,16 @@ pub(super) fn not_a_file(path: &Path) -> Error {
 fn refused(path: &Path, is: &str, wanted: &str) -> Error {
     let error = Error::new(ErrorKind::LdCache, "ldconfig cannot run confined");
     let error = error.of(format_args!("{} {is}", path.display()));
-    error.hint(format!("let --ldconfig=@PATH name {wanted}"))
+    error.hint(Setting::Ldconfig.between("let ", format!(" name {wanted}")))
 }
 
 fn open(path: &Path) -> Result<(File, Kind)> {
     let failed = |e: &std::io::Error| {
         let error = Error::file("open failed", path, errno_of(e)).with_kind(ErrorKind::LdCache);
         match error.errno() {
-            Some(Errno::ENOENT) => {
-                error.hint("--ldconfig=@PATH names the host's ldconfig, often /sbin/ldconfig")
-            }
+            Some(Errno::ENOENT) => error.hint(
+                Setting::Ldconfig.between("", " names the host's ldconfig, often /sbin/ldconfig"),
+            ),
             _ => error,
         }
     };

@@ -18,6 +18,7 @@ use nvc_policy::image::{
     DeviceChoice, Policy, capabilities, devices, mig_management, requirements,
 };
 use nvc_policy::mode;
+use nvc_program::hints::{Reader, advice};
 use nvc_program::messages::Level;
 
 use crate::control_nodes;
@@ -261,7 +262,7 @@ impl Requirements {
         let error = require::check(&self.all, versions, &gpus).err()?;
         let error = error.context(Phase::Requirement);
         // It names the expression, if that is invalid.
-        let hint = error.advice().map(|hint| format!(" ({hint})"));
+        let hint = advice(&error, Reader::Engine).map(|hint| format!(" ({hint})"));
         let text = error.message() + &hint.unwrap_or_default();
         Some(starts_anyway(&text))
     }

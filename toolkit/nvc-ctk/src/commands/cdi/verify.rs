@@ -13,6 +13,7 @@ use log::warn;
 use nvc_cdi::registry::SpecFile;
 use nvc_cdi::{Registry, Spec, compare, file};
 use nvc_generate::generate;
+use nvc_program::hints::{Reader, advice};
 use serde_json::json;
 
 use super::machine::Machine;
@@ -111,7 +112,7 @@ pub(in crate::commands) fn findings(registry: &Registry) -> Vec<Finding> {
         findings.push(Finding::new(
             &problem.path,
             problem.error.message(),
-            problem.error.advice().map(step),
+            advice(&problem.error, Reader::Ctk).map(step),
         ));
     }
     for found in registry.files() {
@@ -176,9 +177,8 @@ fn ours(found: &SpecFile, words: &[String]) -> Option<Finding> {
         Err(error) => {
             // The command that wrote it would fail alike.
             let text = format!("cannot be compared: {}", error.message());
-            let advice = error
-                .advice()
-                .unwrap_or("repair what nvidia-ctk doctor reports");
+            let advice = advice(&error, Reader::Ctk)
+                .unwrap_or_else(|| "repair what nvidia-ctk doctor reports".into());
             let repair = step(advice).and(command.text());
             return Some(Finding {
                 is_uncompared: true,

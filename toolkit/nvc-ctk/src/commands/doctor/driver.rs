@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use libnvc::host::{DriverConfig, DriverRoot, DriverSession, procfs};
-use nvc_program::hints::{Reader, for_reader};
+use nvc_program::hints::{Reader, advice};
 
 use super::engines::find;
 use super::hardware;
@@ -62,20 +62,16 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
     let info = match answer {
         Ok(info) => info,
         Err(error) => {
-            let repair = error
-                .advice()
-                .unwrap_or("see nvidia-smi, and NVRM in the kernel's log (dmesg)");
-            let repair = for_reader(repair, Reader::Doctor);
+            let repair = advice(&error, Reader::Doctor)
+                .unwrap_or_else(|| "see nvidia-smi, and NVRM in the kernel's log (dmesg)".into());
             return vec![Finding::wrong(error.message(), NO_GPU, step(&repair))];
         }
     };
     let mut findings = Vec::new();
     for failed in &info.failed {
-        let repair = failed
-            .error
-            .advice()
-            .unwrap_or("see Xid in the kernel's log (dmesg); reset the GPU, or reboot");
-        let repair = for_reader(repair, Reader::Doctor);
+        let repair = advice(&failed.error, Reader::Doctor).unwrap_or_else(|| {
+            "see Xid in the kernel's log (dmesg); reset the GPU, or reboot".into()
+        });
         findings.push(Finding::wrong(
             format!("{failed}: {}", failed.error.message()),
             "no container gets this GPU",
