@@ -104,7 +104,7 @@ pub use configure::{Configuration, PreparedRequest, configure};
 pub use container::Target;
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use hint::{Hint, Setting};
-pub use path::{ContainerPath, HostPath};
+pub use path::{ContainerPath, HostPath, STANDARD_PATH};
 pub use printable::{printable, printable_up_to};
 pub use sys::execute::execute;
 pub use sys::start::start;

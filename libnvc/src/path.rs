@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The directories of programs that PATH has by default, in Debian's order.
-pub(crate) const STANDARD_PATH: [&str; 6] = [
+pub const STANDARD_PATH: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
     "/usr/sbin",

@@ -1,6 +1,7 @@
 //! Decides how the engine adds GPUs to a container. Pure.
 
 use libnvc::{Error, ErrorKind, Result};
+use nvc_cdi::names;
 
 use super::docker::Engine;
 use super::image::Image;
@@ -72,19 +73,17 @@ pub(super) fn users_own(line: &CommandLine) -> Option<&'static str> {
         Some("--gpus")
     } else if line.options.has("runtime") {
         Some("--runtime")
-    } else if line.options.list("device").any(is_cdi_name) {
+    } else if line.options.list("device").any(names::is_qualified) {
         Some("a CDI device")
     } else {
         None
     }
 }
 
-/// Returns true if a value of `--device` is a CDI device, `vendor.com/class=name`.
-fn is_cdi_name(value: &str) -> bool {
-    !value.starts_with('/')
-        && value
-            .split_once('=')
-            .is_some_and(|(kind, name)| kind.contains('/') && !name.is_empty())
+/// Returns the name of a CDI device of [`CDI_KIND`] without its kind.
+pub(super) fn of_kind(name: &str) -> Option<String> {
+    let name = names::parse(name)?;
+    (name.kind == CDI_KIND).then(|| name.device.to_owned())
 }
 
 /// Chooses the back end for an image and the GPUs it gets; `names_in` returns the names of the kind in the CDI
@@ -138,11 +137,8 @@ fn cdi_names(
     engine: &Engine,
     names_in: impl Fn(&[String]) -> Vec<String>,
 ) -> Option<(Vec<String>, String)> {
-    let of_kind = |name: &String| {
-        let name = name.strip_prefix(CDI_KIND)?.strip_prefix('=')?;
-        Some(name.to_owned())
-    };
-    let listed: Vec<String> = engine.cdi_devices.iter().filter_map(of_kind).collect();
+    let listed = engine.cdi_devices.iter().filter_map(|name| of_kind(name));
+    let listed: Vec<String> = listed.collect();
     if !listed.is_empty() {
         return Some((listed, format!("the engine lists {CDI_KIND} devices")));
     }

@@ -8,7 +8,7 @@ use nvc_cdi::Registry;
 
 use super::ahead::Ahead;
 use super::arguments::{Classic, MountMethod, of_engine, of_other_machine, of_this_machine};
-use super::backend::{Backend, CDI_KIND, Choice, choose, users_own};
+use super::backend::{Backend, Choice, choose, of_kind, users_own};
 use super::docker::{DockerCall, Engine, configuration, engine};
 use super::host::PluginHost;
 use super::image::Image;
@@ -359,6 +359,5 @@ fn check_cuda(driver: CudaVersion, image: &Image) -> Result<()> {
 /// Returns the names of the GPUs in the CDI specifications of these directories, in the engine's order.
 fn names_in(directories: &[String]) -> Vec<String> {
     let registry = Registry::load(directories);
-    let of_kind = |name: &str| Some(name.strip_prefix(CDI_KIND)?.strip_prefix('=')?.to_owned());
     registry.device_names().filter_map(of_kind).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nvc_options::scan::boolean;
+use nvc_program::requirements;
 
 use super::docker::Configuration;
 
@@ -81,20 +81,17 @@ impl Image {
 
     /// Returns its requirements in libnvc's language; empty if they are disabled.
     pub(super) fn requirements(&self) -> Vec<&str> {
-        if self.ignores_requirements() {
-            return Vec::new();
-        }
-        self.environment
-            .iter()
-            .filter(|(name, value)| name.starts_with("NVIDIA_REQUIRE_") && !value.is_empty())
-            .map(|(_, value)| value.as_str())
-            .collect()
+        requirements::of(self.variables(), false)
     }
 
-    /// Returns true if NVIDIA_DISABLE_REQUIRE is true, in any spelling that the container toolkit accepts.
+    /// Returns true if it disables requirements.
     pub(super) fn ignores_requirements(&self) -> bool {
-        let value = self.environment.get("NVIDIA_DISABLE_REQUIRE");
-        value.and_then(|value| boolean(value)) == Some(true)
+        requirements::are_disabled(self.variables())
+    }
+
+    fn variables(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
+        let variables = self.environment.iter();
+        variables.map(|(name, value)| (name.as_str(), value.as_str()))
     }
 }
 

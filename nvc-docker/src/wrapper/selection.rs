@@ -1,6 +1,7 @@
 //! Selects GPUs for engines that find them themselves: CDI, the runtime, `--gpus`.
 
 use libnvc::{Error, ErrorKind, Result};
+use nvc_cdi::names;
 
 use crate::device_id::{Candidate, find, items};
 
@@ -42,7 +43,7 @@ impl Selection {
         let mut names: Vec<String> = Vec::new();
         for id in ids {
             // A CDI name denotes the device it ends with.
-            let name = id.rsplit_once('=').map_or(*id, |(_, name)| name);
+            let name = names::parse(id).map_or(*id, |name| name.device);
             let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '.');
             if name.is_empty()
                 || !name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '+')

@@ -19,3 +19,4 @@ pub mod warnings;
 
 // input
 pub mod json;
+pub mod requirements;

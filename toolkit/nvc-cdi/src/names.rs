@@ -1,22 +1,32 @@
 //! Checks and splits the names of vendors, classes and devices.
 
-/// Splits `VENDOR/CLASS=NAME` and checks each part.
-pub fn qualified(device: &str) -> Result<(&str, &str, &str), String> {
-    let (kind, name) = device
-        .split_once('=')
-        .ok_or_else(|| format!("\"{device}\" is not of the form VENDOR/CLASS=NAME"))?;
-    let (vendor, class) = kind
-        .split_once('/')
-        .ok_or_else(|| format!("\"{device}\" is not of the form VENDOR/CLASS=NAME"))?;
-    self::vendor(vendor)?;
-    self::class(class)?;
-    self::device(name)?;
-    Ok((vendor, class, name))
+/// The parts of a qualified device name, `VENDOR/CLASS=DEVICE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QualifiedName<'a> {
+    /// `VENDOR/CLASS`.
+    pub kind: &'a str,
+    pub vendor: &'a str,
+    pub class: &'a str,
+    pub device: &'a str,
+}
+
+/// Splits a device name; None if it is not qualified.
+pub fn parse(name: &str) -> Option<QualifiedName<'_>> {
+    let (kind, device) = name.split_once('=')?;
+    let (vendor, class) = kind.split_once('/')?;
+    let checked = self::vendor(vendor).and(self::class(class));
+    checked.and(self::device(device)).ok()?;
+    Some(QualifiedName {
+        kind,
+        vendor,
+        class,
+        device,
+    })
 }
 
 /// Returns true if a word is a qualified device name.
-pub fn is_qualified(device: &str) -> bool {
-    qualified(device).is_ok()
+pub fn is_qualified(name: &str) -> bool {
+    parse(name).is_some()
 }
 
 /// Checks a vendor: a letter, then letters, digits, `_`, `-` and `.`, alphanumeric last.

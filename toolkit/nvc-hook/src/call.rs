@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use libnvc::options::Ldconfig;
 use libnvc::{Error, ErrorKind, Result};
+use nvc_cdi::names;
 use nvc_hostfile::programs;
 use nvc_policy::config::Config;
 use nvc_policy::config::ldconfig;
@@ -147,7 +148,7 @@ pub(crate) fn words(
 /// Returns the name of a device without the kind, if that is the kind of this machine's GPUs.
 fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str> {
     let own = &config.runtime.cdi_default_kind;
-    match qualified::parse(name) {
+    match names::parse(name) {
         None => Ok(name),
         Some(parts) if [qualified::AUTOMATIC, own].contains(&parts.kind) => Ok(parts.device),
         Some(parts) => {

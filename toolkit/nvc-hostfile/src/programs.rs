@@ -5,15 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Directories searched in addition to PATH.
-pub const DIRECTORIES: [&str; 6] = [
-    "/usr/local/sbin",
-    "/usr/local/bin",
-    "/usr/sbin",
-    "/usr/bin",
-    "/sbin",
-    "/bin",
-];
+use libnvc::STANDARD_PATH;
 
 /// Returns the directories of PATH, then the missing standard ones.
 pub fn directories(path: Option<&OsStr>) -> Vec<PathBuf> {
@@ -25,7 +17,7 @@ pub fn directories(path: Option<&OsStr>) -> Vec<PathBuf> {
             .collect(),
         _ => Vec::new(),
     };
-    for usual in DIRECTORIES {
+    for usual in STANDARD_PATH {
         if !all.iter().any(|entry| entry.as_os_str() == usual) {
             all.push(usual.into());
         }

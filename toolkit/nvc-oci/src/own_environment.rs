@@ -4,7 +4,7 @@
 //! directory. Some start a hook without `env` with the environment of the container, by which a dynamic program loads
 //! the image's libraries. So every hook gets an environment, also one that the engine added.
 
-use nvc_hostfile::programs::DIRECTORIES;
+use libnvc::STANDARD_PATH;
 use serde_json::{Map, Value, json};
 
 use super::lenient::member;
@@ -50,7 +50,7 @@ pub fn of(stage: &str) -> Option<Value> {
 
 /// Returns a search path that no container can choose.
 fn path_variable() -> String {
-    format!("PATH={}", DIRECTORIES.join(":"))
+    format!("PATH={}", STANDARD_PATH.join(":"))
 }
 
 #[cfg(test)]

@@ -280,7 +280,7 @@ pub enum Error {
 
 impl Error {
     fn kind(name: &str, by: Origin) -> Self {
-        let kind = qualified::parse(name).map_or(name, |name| name.kind);
+        let kind = nvc_cdi::names::parse(name).map_or(name, |name| name.kind);
         Self::Kind {
             kind: kind.into(),
             name: name.into(),

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use libnvc::{Error, ErrorKind, Result};
+use nvc_cdi::names;
 use nvc_program::hints::did_you_mean;
 
 use crate::config::Config;
 use crate::config::keys::{MODE, MODES};
-use crate::image::{Devices, qualified};
+use crate::image::Devices;
 
 /// A way to serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +87,7 @@ pub fn choose(
 /// Returns true if all devices have CDI names.
 pub fn are_cdi_names(devices: &Devices) -> bool {
     match devices {
-        Devices::Names(names) => names.iter().all(|name| qualified::is_qualified(name)),
+        Devices::Names(names) => names.iter().all(|name| names::is_qualified(name)),
         Devices::None | Devices::All => false,
     }
 }

@@ -15,11 +15,12 @@ use libnvc::host::query::QueryProgram;
 use libnvc::host::{DeviceInfo, Gpu, MigDevice};
 use libnvc::select::select_devices;
 use libnvc::{ErrorKind, Result};
+use nvc_cdi::names::{self, QualifiedName};
 use nvc_cdi::registry::SpecFile;
 use nvc_cdi::{Device, Registry};
 
 use crate::config::Config;
-use crate::image::qualified::{self, AUTOMATIC, QualifiedName};
+use crate::image::qualified::AUTOMATIC;
 use crate::image::{Denoted, Machine};
 use crate::mode::Mode;
 use crate::session;
@@ -105,13 +106,13 @@ impl Machine for ThisMachine {
     fn denoted(&self, name: &str) -> Result<Denoted> {
         let with_kind;
         let name = match &self.kind {
-            Some(kind) if !qualified::is_qualified(name) => {
+            Some(kind) if !names::is_qualified(name) => {
                 with_kind = format!("{kind}={name}");
                 &with_kind
             }
             _ => name,
         };
-        let Some(QualifiedName { kind, device }) = qualified::parse(name) else {
+        let Some(QualifiedName { kind, device, .. }) = names::parse(name) else {
             return self.by_nvml(name).map(Denoted::gpus);
         };
         if kind == AUTOMATIC {
@@ -130,7 +131,7 @@ impl Machine for ThisMachine {
 
     fn names(&self, kind: &str) -> Vec<String> {
         let names = self.registry().device_names();
-        let is_one = |name: &&str| qualified::parse(name).is_some_and(|name| name.kind == kind);
+        let is_one = |name: &&str| names::parse(name).is_some_and(|name| name.kind == kind);
         names.filter(is_one).map(str::to_owned).collect()
     }
 }

@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use libnvc::Result;
+use libnvc::STANDARD_PATH;
 use libnvc::host::catalogue;
 use libnvc::library_file::LibraryFile;
-use nvc_hostfile::programs::DIRECTORIES;
 
 use crate::libraries::{self, Library, Width};
 
@@ -106,7 +106,7 @@ fn is_listed(library: &Library) -> bool {
 /// Returns the first executable file of a name, with links resolved.
 fn in_search_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").filter(|path| !path.is_empty());
-    let path = path.unwrap_or_else(|| DIRECTORIES.join(":").into());
+    let path = path.unwrap_or_else(|| STANDARD_PATH.join(":").into());
     let mut places = std::env::split_paths(&path).filter(|place| place.is_absolute());
     places.find_map(|place| {
         let file = place.join(name).canonicalize().ok()?;

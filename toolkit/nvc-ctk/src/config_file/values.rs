@@ -1,11 +1,12 @@
 //! Refuses values that a key of config.toml cannot have.
 
 use libnvc::{Error, ErrorKind, Result};
+use nvc_cdi::names;
 use nvc_policy::config;
 use nvc_policy::config::keys::{
     ACCEPT_CDI_KINDS, DEFAULT_KIND, Key, LOG_LEVEL, SUPPORTED_CAPABILITIES,
 };
-use nvc_policy::image::{Policy, qualified};
+use nvc_policy::image::Policy;
 use nvc_program::hints;
 
 /// Refuses a value that a key cannot have.
@@ -48,7 +49,7 @@ pub(super) fn check(new: &str, settings: &[String]) -> Result<()> {
         (ACCEPT_CDI_KINDS, &config.accept_cdi_kinds[..]),
     ];
     for (name, kinds) in kinds {
-        let is_kind = |kind: &&String| !qualified::is_qualified(&format!("{kind}=0"));
+        let is_kind = |kind: &&String| !names::is_qualified(&format!("{kind}=0"));
         if let (true, Some(kind)) = (is_set(name), kinds.iter().find(is_kind)) {
             let text =
                 format!("{name} cannot be \"{kind}\": a kind is VENDOR/CLASS, as nvidia.com/gpu");

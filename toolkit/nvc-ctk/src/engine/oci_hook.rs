@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use nvc_hostfile::programs::DIRECTORIES;
+use libnvc::STANDARD_PATH;
 use serde_json::json;
 
 /// Returns the text of the file for a hook program.
@@ -14,8 +14,8 @@ pub(crate) fn text(hook: &str) -> String {
     let directory = path.parent().map(|parent| parent.display().to_string());
     let directory = directory
         .as_deref()
-        .filter(|directory| !directory.is_empty() && !DIRECTORIES.contains(directory));
-    let search: Vec<&str> = DIRECTORIES.into_iter().chain(directory).collect();
+        .filter(|directory| !directory.is_empty() && !STANDARD_PATH.contains(directory));
+    let search: Vec<&str> = STANDARD_PATH.into_iter().chain(directory).collect();
     let value = json!({
         "version": "1.0.0",
         "hook": {

@@ -3,8 +3,10 @@
 //! Some engines copy the annotations of an image into its containers, and no annotation says which engine it was. So
 //! annotations have no more authority than the environment, unless the configuration says otherwise.
 
+use nvc_cdi::names;
+
 use super::distinct::distinct;
-use super::{Container, Devices, Error, Kinds, Origin, Policy, Source, qualified};
+use super::{Container, Devices, Error, Kinds, Origin, Policy, Source};
 use crate::config::keys::ACCEPT_ANNOTATIONS;
 
 /// Named devices.
@@ -68,7 +70,7 @@ pub fn name_cdi_devices(container: &Container, policy: &Policy) -> Result<bool, 
     let (known, odd): (Vec<_>, Vec<_>) = annotated
         .names
         .iter()
-        .partition(|name| qualified::is_qualified(name));
+        .partition(|name| names::is_qualified(name));
     let count = policy.accept_annotations || policy.accepts_environment_of(container);
     if known.is_empty() || odd.is_empty() || !count {
         return Ok(!known.is_empty());

@@ -38,7 +38,7 @@ impl Environment {
     }
 
     /// Iterates over names and values.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
         self.variables
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))

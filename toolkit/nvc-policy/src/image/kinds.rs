@@ -1,8 +1,7 @@
 //! Determines which kinds of CDI devices variables may name, and which ones can be GPUs.
 
-use nvc_cdi::names;
+use nvc_cdi::names::{self, QualifiedName};
 
-use super::qualified::{self, QualifiedName};
 use super::{Devices, Error, Origin};
 
 /// Classes of NVIDIA's that are not GPUs.
@@ -14,13 +13,13 @@ const MANAGEMENT: &str = "management.nvidia.com";
 
 /// Returns true if a CDI name is that of an IMEX channel.
 pub(super) fn is_imex_channel(name: &str) -> bool {
-    let class = qualified::parse(name).and_then(|name| name.kind.split_once('/'));
-    class.is_some_and(|(_, class)| class == IMEX_CHANNEL)
+    names::parse(name).is_some_and(|name| name.class == IMEX_CHANNEL)
 }
 
 /// Returns true if a kind's devices manage the driver.
 pub(super) fn is_for_managers(kind: &str) -> bool {
-    vendor(kind) == MANAGEMENT
+    let vendor = kind.split_once('/').map_or(kind, |(vendor, _)| vendor);
+    vendor == MANAGEMENT
 }
 
 /// The kinds that the configuration names.
@@ -57,36 +56,26 @@ impl Kinds<'_> {
 
     /// Returns false for a device for managers, if the container is not a manager.
     pub(super) fn may_manage(&self, name: &str, privileged: bool) -> bool {
-        let is_other = qualified::parse(name).is_none_or(|name| !is_for_managers(name.kind));
+        let is_other = names::parse(name).is_none_or(|name| name.vendor != MANAGEMENT);
         is_other || privileged || self.accepts(name)
     }
 
     /// Returns true if the configuration names the kind of a device.
     fn accepts(&self, name: &str) -> bool {
-        let Some(QualifiedName { kind, .. }) = qualified::parse(name) else {
-            return false;
-        };
-        kind == self.default || self.accepted.iter().any(|other| other == kind)
+        names::parse(name).is_some_and(|QualifiedName { kind, .. }| {
+            kind == self.default || self.accepted.iter().any(|other| other == kind)
+        })
     }
 
     /// Returns true for a name that is NVIDIA's, or has no kind.
     pub(super) fn are_nvidias(&self, name: &str) -> bool {
-        qualified::parse(name)
-            .is_none_or(|name| name.kind == self.default || is_of_nvidia(name.kind))
+        names::parse(name)
+            .is_none_or(|name| name.kind == self.default || names::is_nvidias(name.vendor))
     }
 
     /// Returns true if a name can be that of a GPU.
     pub(super) fn may_be_gpu(&self, name: &str) -> bool {
-        let class = qualified::parse(name).and_then(|name| name.kind.split_once('/'));
-        let is_other = class.is_some_and(|(_, class)| NOT_GPUS.contains(&class));
+        let is_other = names::parse(name).is_some_and(|name| NOT_GPUS.contains(&name.class));
         self.are_nvidias(name) && !is_other
     }
-}
-
-fn vendor(kind: &str) -> &str {
-    kind.split_once('/').map_or(kind, |(vendor, _)| vendor)
-}
-
-fn is_of_nvidia(kind: &str) -> bool {
-    names::is_nvidias(vendor(kind))
 }

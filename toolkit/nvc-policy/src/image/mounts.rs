@@ -3,8 +3,10 @@
 //! A container cannot make these mounts itself, so an administrator who does not trust images can accept only this kind
 //! of request.
 
+use nvc_cdi::names;
+
+use super::Error;
 use super::distinct::distinct;
-use super::{Error, qualified};
 
 /// The directory of the mounts. As the value of `NVIDIA_VISIBLE_DEVICES` it refers to them.
 pub(super) const DIRECTORY: &str = "/var/run/nvidia-container-devices";
@@ -66,5 +68,5 @@ fn qualified_name(name: &str) -> Option<String> {
         let slash = name.rfind('/')?;
         name.replace_range(slash..=slash, "=");
     }
-    qualified::is_qualified(&name).then_some(name)
+    names::is_qualified(&name).then_some(name)
 }

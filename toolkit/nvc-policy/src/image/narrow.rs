@@ -11,9 +11,10 @@ use std::mem::discriminant;
 
 use indexmap::IndexSet;
 use libnvc::request::MAX_NAMES;
+use nvc_cdi::names::{self, QualifiedName};
 
 use super::distinct::distinct;
-use super::qualified::{self, AUTOMATIC, QualifiedName};
+use super::qualified::AUTOMATIC;
 use super::{Devices, Error, Kinds};
 
 /// Length of a whole UUID.
@@ -91,7 +92,7 @@ impl Hash for Uuid<'_> {
 impl<'a> Id<'a> {
     fn of(name: &'a str) -> Self {
         // What a CDI name denotes is in its specification.
-        if qualified::is_qualified(name) {
+        if names::is_qualified(name) {
             return Self::Unknown(name);
         }
         if is_uuid(name) {
@@ -185,13 +186,13 @@ pub(super) fn narrow(
 
 /// Returns true for the name of no device: a generated specification has none then, whatever else is named.
 fn is_none(name: &str) -> bool {
-    qualified::parse(name).is_some_and(|name| name.kind == AUTOMATIC && name.device == "none")
+    names::parse(name).is_some_and(|name| name.kind == AUTOMATIC && name.device == "none")
 }
 
 /// Returns the kind of a name of all its devices; None for other names.
 fn kind_of_all<'a>(name: &'a str, kinds: &Kinds<'a>) -> Option<&'a str> {
-    match qualified::parse(name) {
-        Some(QualifiedName { kind, device }) => (device == "all").then_some(kind),
+    match names::parse(name) {
+        Some(QualifiedName { kind, device, .. }) => (device == "all").then_some(kind),
         None => (name == "all").then_some(kinds.default),
     }
 }

@@ -1,46 +1,13 @@
-//! Recognises fully qualified CDI device names: `vendor/class=device`.
+//! Tells apart the devices that NVML names and those of CDI.
 
 use std::collections::HashSet;
+
+use nvc_cdi::names::parse;
 
 use super::Devices;
 
 /// The kind of devices with a generated specification, whose names are NVML's.
 pub const AUTOMATIC: &str = "runtime.nvidia.com/gpu";
-
-/// The parts of a qualified name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QualifiedName<'a> {
-    /// `vendor/class`.
-    pub kind: &'a str,
-    pub device: &'a str,
-}
-
-/// Splits a name; None if it is not qualified.
-pub fn parse(name: &str) -> Option<QualifiedName<'_>> {
-    let (kind, device) = name.split_once('=')?;
-    let (vendor, class) = kind.split_once('/')?;
-    let is_name = |text: &str| {
-        text.starts_with(|c: char| c.is_ascii_alphabetic())
-            && text.ends_with(|c: char| c.is_ascii_alphanumeric())
-            && text
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
-    };
-    let is_device = |text: &str| {
-        text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.ends_with(|c: char| c.is_ascii_alphanumeric())
-            && text
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "_-.:".contains(c))
-    };
-    (is_name(vendor) && is_name(class) && is_device(device))
-        .then_some(QualifiedName { kind, device })
-}
-
-/// Returns true if a name is qualified.
-pub fn is_qualified(name: &str) -> bool {
-    parse(name).is_some()
-}
 
 /// Splits devices into those that NVML names, without a kind, and CDI devices with theirs; each once. A name without a
 /// kind has `default_kind`; no GPUs are `none`.
@@ -52,10 +19,10 @@ pub fn split<'a>(devices: &'a Devices, default_kind: &'a str) -> (Vec<&'a str>, 
     let (mut own, mut others) = (Vec::new(), Vec::new());
     let mut seen = HashSet::new();
     for name in names {
-        let QualifiedName { kind, device } = parse(name).unwrap_or(QualifiedName {
-            kind: default_kind,
-            device: name,
-        });
+        let (kind, device) = match parse(name) {
+            Some(name) => (name.kind, name.device),
+            None => (default_kind, name),
+        };
         if !seen.insert((kind, device)) {
             continue;
         }

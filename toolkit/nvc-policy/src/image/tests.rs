@@ -228,7 +228,7 @@ fn imex_channels_come_with_devices_only() {
 #[test]
 fn qualified_names_are_those_of_cdi() {
     for name in ["nvidia.com/gpu=0", "n/g=0", "a-b_c.d/e.f=G:0-1.x"] {
-        assert!(qualified::is_qualified(name), "{name}");
+        assert!(nvc_cdi::names::is_qualified(name), "{name}");
     }
     for name in [
         "",
@@ -242,6 +242,6 @@ fn qualified_names_are_those_of_cdi() {
         "n-/g=0",
         "n/g=0=1 ",
     ] {
-        assert!(!qualified::is_qualified(name), "{name}");
+        assert!(!nvc_cdi::names::is_qualified(name), "{name}");
     }
 }

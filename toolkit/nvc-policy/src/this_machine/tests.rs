@@ -383,12 +383,12 @@ impl ThisMachine {
                 .chain(migs.flat_map(|(_, minors)| mig(minors)))
                 .collect()
         };
-        let name = match (qualified::parse(name), &self.kind) {
+        let name = match (names::parse(name), &self.kind) {
             (None, Some(kind)) => format!("{kind}={name}"),
             (None, None) => return nvml(name),
             (Some(_), _) => name.to_owned(),
         };
-        let parsed = qualified::parse(&name).unwrap();
+        let parsed = names::parse(&name).unwrap();
         if parsed.kind == AUTOMATIC {
             return nvml(parsed.device);
         }
