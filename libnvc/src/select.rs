@@ -226,6 +226,35 @@ pub fn parse_imex_channels<S: AsRef<str>>(names: &[S]) -> Result<Vec<u32>> {
         .collect()
 }
 
+/// What the form of a device's name says, without a machine. nvidia-container-cli takes more texts, since upstream's reads
+/// numbers with scanf: those are [`select_devices`]' alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceName<'a> {
+    /// The index of a GPU.
+    Gpu(u32),
+    /// The indices of a GPU and of its MIG device.
+    Mig(u32, u32),
+    /// `GPU-…` or `MIG-…` in any case: a UUID, or the start of one.
+    Uuid(&'a str),
+}
+
+impl<'a> DeviceName<'a> {
+    /// Parses a name; None if it has none of these forms.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let number = |text: &str| {
+            let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+            is_plain.then(|| text.parse::<u32>().ok())?
+        };
+        if has_prefix(text, "GPU-") || has_prefix(text, "MIG-") {
+            return Some(Self::Uuid(text));
+        }
+        match text.split_once(':') {
+            Some((gpu, mig)) => Some(Self::Mig(number(gpu)?, number(mig)?)),
+            None => number(text).map(Self::Gpu),
+        }
+    }
+}
+
 /// Finds the GPU that `item` names by UUID, PCI address or index.
 fn find_gpu<'a>(gpus: &'a [Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<&'a Gpu>> {
     let busid = pci_address(item);

@@ -2,6 +2,7 @@
 //!
 //! [`libnvc::select`] accepts more forms, which upstream's specifications do not have.
 
+use libnvc::select::DeviceName;
 use libnvc::{Error, ErrorKind, Result};
 
 use crate::uuid::is_uuid_start;
@@ -31,20 +32,17 @@ pub(super) fn check(ids: &[String]) -> Result<()> {
 }
 
 fn one(id: &str) -> Result<()> {
-    let is_number = |text: &str| {
-        !text.is_empty() && text.len() < 10 && text.bytes().all(|byte| byte.is_ascii_digit())
+    let is_known = match DeviceName::parse(id) {
+        Some(DeviceName::Gpu(_) | DeviceName::Mig(..)) => true,
+        Some(DeviceName::Uuid(text)) => {
+            let prefixes = ["MIG-GPU-", "GPU-", "MIG-"];
+            let rest = prefixes.iter().find_map(|prefix| text.strip_prefix(prefix));
+            let uuid = rest.and_then(|rest| rest.split('/').next());
+            uuid.is_some_and(is_uuid_start)
+        }
+        None => false,
     };
-    let is_index = match id.split_once(':') {
-        Some((gpu, mig)) => is_number(gpu) && is_number(mig),
-        None => is_number(id),
-    };
-    let is_by_uuid = || {
-        let prefixes = ["MIG-GPU-", "GPU-", "MIG-"];
-        let rest = prefixes.iter().find_map(|prefix| id.strip_prefix(prefix));
-        let uuid = rest.and_then(|rest| rest.split('/').next());
-        uuid.is_some_and(is_uuid_start)
-    };
-    if is_index || is_by_uuid() {
+    if is_known {
         return Ok(());
     }
     Err(refused(id))

@@ -1,5 +1,7 @@
 //! Decides in mode jit-cdi whether a container may configure or monitor the machine's MIG devices.
 
+use libnvc::select::DeviceName;
+
 use super::{Container, Environment, Error, MIG_CONFIG, MIG_MONITOR};
 
 /// Returns true if a container asks for that, with a right to it or without.
@@ -42,12 +44,11 @@ pub fn requested(container: &Container, devices: &[&str]) -> Result<Vec<&'static
 
 /// Returns true for `MIG-…` and `GPU:MIG`, but not for a PCI address.
 fn is_mig(id: &str) -> bool {
-    let prefix = id.get(..4);
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case("MIG-"))
-        || id
-            .split_once(':')
-            .is_some_and(|(gpu, mig)| is_number(gpu) && is_number(mig))
+    match DeviceName::parse(id) {
+        Some(DeviceName::Uuid(uuid)) => !uuid.starts_with(['G', 'g']),
+        Some(DeviceName::Mig(..)) => true,
+        Some(DeviceName::Gpu(_)) | None => false,
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::mem::discriminant;
 
 use indexmap::IndexSet;
 use libnvc::request::MAX_NAMES;
+use libnvc::select::DeviceName;
 use nvc_cdi::names::{self, QualifiedName};
 
 use super::distinct::distinct;
@@ -95,16 +96,12 @@ impl<'a> Id<'a> {
         if names::is_qualified(name) {
             return Self::Unknown(name);
         }
-        if is_uuid(name) {
-            return Self::Uuid(Uuid(name));
+        match DeviceName::parse(name) {
+            Some(DeviceName::Gpu(gpu)) => Self::Gpu(gpu),
+            Some(DeviceName::Mig(gpu, mig)) => Self::Mig(gpu, mig),
+            Some(DeviceName::Uuid(uuid)) if is_whole(uuid) => Self::Uuid(Uuid(uuid)),
+            Some(DeviceName::Uuid(_)) | None => Self::Unknown(name),
         }
-        match name.split_once(':') {
-            None => number(name).map(Self::Gpu),
-            Some((gpu, mig)) => number(gpu)
-                .zip(number(mig))
-                .map(|(gpu, mig)| Self::Mig(gpu, mig)),
-        }
-        .unwrap_or(Self::Unknown(name))
     }
 
     /// Returns true if different ids of these forms can denote the same device.
@@ -119,18 +116,9 @@ impl<'a> Id<'a> {
 
 /// Returns true for a whole UUID. Which device the start of one denotes, the machine knows; so are those of MIG devices
 /// with old drivers, `MIG-GPU-<UUID>/<GI>/<CI>`, which can be the start of another one.
-fn is_uuid(name: &str) -> bool {
-    let starts = |text: &str, prefix: &str| {
-        let start = text.get(..prefix.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-    };
-    let has_prefix = starts(name, "GPU-") || starts(name, "MIG-") && !starts(name, "MIG-GPU-");
-    has_prefix && name.len() == "GPU-".len() + UUID_LEN
-}
-
-fn number(text: &str) -> Option<u32> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| text.parse().ok())?
+fn is_whole(uuid: &str) -> bool {
+    let start = uuid.get(.."MIG-GPU-".len()).unwrap_or_default();
+    uuid.len() == "GPU-".len() + UUID_LEN && !start.eq_ignore_ascii_case("MIG-GPU-")
 }
 
 /// Returns those of `names` that `by` allows. A name of all GPUs becomes one name for each allowed GPU.
