@@ -29,7 +29,6 @@ pub(crate) type Configure = Box<dyn Fn(&mut serde_json::Value) + Send>;
 /// A cell's own expectation.
 struct Cell {
     modes: &'static [Mode],
-    reason: &'static str,
     change: Box<dyn Fn(Expected) -> Expected + Send>,
 }
 
@@ -145,11 +144,7 @@ impl Row {
             self.name
         );
         let change = Box::new(change);
-        self.cells.push(Cell {
-            modes,
-            reason,
-            change,
-        });
+        self.cells.push(Cell { modes, change });
         self
     }
 
@@ -157,7 +152,6 @@ impl Row {
     pub(crate) fn expected(&self, mode: Mode) -> Expected {
         let own = self.cells.iter().filter(|cell| cell.modes.contains(&mode));
         own.fold(self.expected.clone(), |expected, cell| {
-            println!("{} by {} differs: {}", self.name, mode.name(), cell.reason);
             (cell.change)(expected)
         })
     }
