@@ -196,7 +196,7 @@ const CALLS: [(&str, &str); 4] = [
     ),
     (
         "nvidia-docker2",
-        "runtime configure --runtime=docker --remove for nvidia-docker2",
+        "runtime configure --runtime=docker --remove",
     ),
 ];
 
@@ -220,12 +220,14 @@ fn registrations_are_undone_at_removal() {
                 let scratch = Scratch::new().unwrap();
                 let ctk = scratch.path().join("programs/nvidia-ctk");
                 if let Some(status) = status {
-                    let text = format!(
-                        "#!/bin/sh\necho \"ctk $*${{NVIDIA_CTK_FOR_PACKAGE:+ for $NVIDIA_CTK_FOR_PACKAGE}}\"; exit {status}\n"
-                    );
+                    let text = format!("#!/bin/sh\necho \"ctk $*\"; exit {status}\n");
                     files::file(&ctk, &text, 0o755).unwrap();
                 }
                 let script = script.replace("/usr/bin/nvidia-ctk", ctk.to_str().unwrap());
+                // nvidia-docker2 removes what it registered.
+                let mark =
+                    "mkdir -p /var/lib/nvidia-docker2; : > /var/lib/nvidia-docker2/registered";
+                let script = format!("{mark}\n{script}");
                 // The script succeeds whatever nvidia-ctk does, and without it.
                 let outcome = run(scratch.path(), &script);
                 let is_called = outcome

@@ -22,11 +22,7 @@ JETSONS = ('mode-csv', 'mode-auto-csv')
 COPIES = ('mode-gds', 'mode-gdrcopy', 'mode-nvswitch')
 STANDARD_PLACES = ('gen-graphics', 'gen-config-search')
 RUNTIME = '/usr/bin/nvidia-container-runtime'
-NOTES = '/var/lib/nvidia-container-toolkit/registrations'
-# The files of engines by default: configuration and drop-in.
-ENGINES = {'docker': ('/etc/docker/daemon.json', None),
-           'containerd': ('/etc/containerd/config.toml', '/etc/containerd/conf.d/99-nvidia.toml'),
-           'crio': ('/etc/crio/crio.conf', '/etc/crio/crio.conf.d/99-nvidia.toml')}
+ENGINES = ('docker', 'containerd', 'crio')
 PLACE = re.compile(r'^.*/((?:glvnd|egl|nvidia|X11)/(?:egl_vendor\.d/|egl_external_platform\.d/|xorg\.conf\.d/|nvoptix\.bin).*)$')
 
 
@@ -84,40 +80,8 @@ def change(path, function):
         file.write(first + '\n' + canonical(spec))
 
 
-def option(words, name, default):
-    """The value of an option of a command line."""
-    return next((w.partition('=')[2] for w in words if w.startswith(name + '=')), default)
-
-
-def mark(text):
-    """The length and the FNV-1a hash of a text."""
-    value = 0xcbf29ce484222325
-    for byte in text.encode():
-        value = (value ^ byte) * 0x100000001b3 % 2**64
-    return '%d:%016x' % (len(text.encode()), value)
-
-
-def note(words):
-    """The path and the text of the note of a call of `runtime configure`."""
-    def encoded(text):
-        return text.replace('%', '%25').replace('/', '%2F').replace(':', '%3A')
-    engine = option(words, '--runtime', 'docker')
-    config, drop_in = ENGINES[engine]
-    found = {'engine': engine, 'config': option(words, '--config', config),
-             'drop-in': option(words, '--drop-in-config', drop_in) or None,
-             'name': option(words, '--nvidia-runtime-name', 'nvidia'),
-             'program': option(words, '--runtime-path', option(words, '--nvidia-runtime-path', RUNTIME)), 'package': None}
-    if option(words, '--config-mode', '') == 'hook':
-        found.update({'engine': 'oci-hook', 'config': option(words, '--oci-hook-path', ''), 'drop-in': None, 'name': '',
-                      'program': RUNTIME + '-hook'})
-    name = '%s:%s:%s' % (found['engine'], encoded(found['config']), encoded(found['name']))
-    if found['engine'] in ENGINES and found['drop-in'] != drop_in:
-        name += ':' + mark(found['drop-in'] or '')
-    return NOTES + '/' + name, json.dumps(found, separators=(',', ':')) + '\n'
-
-
-def noted(folder):
-    """Adds the note of a call of `runtime configure` that wrote a file; docker gets a path."""
+def docker_s_path(folder):
+    """Gives docker the runtime's path in the results of a call of `runtime configure`."""
     with open(folder + '/cmd', encoding='utf-8') as file:
         words = shlex.split(file.read())
     for name in ('contents', 'stdout'):
@@ -127,15 +91,6 @@ def noted(folder):
                 text = file.read()
             with open(path, 'w', encoding='utf-8') as file:
                 file.write(text.replace('"path": "nvidia-container-runtime"', '"path": "%s"' % RUNTIME))
-    if not os.path.exists(folder + '/files'):
-        return
-    path, text = note(words)
-    with open(folder + '/files', 'a', encoding='utf-8') as file:
-        for directory in ('/var/lib', os.path.dirname(NOTES), NOTES):
-            file.write('+ d|755|0:0|-|%s|\n' % directory)
-        file.write('+ f|644|0:0|-|%s|\n' % path)
-    with open(folder + '/contents', 'a', encoding='utf-8') as file:
-        file.write('== %s\n%s' % (path, text))
 
 
 def main():
@@ -154,7 +109,7 @@ def main():
                 file.write(without_sockets(with_types(text)))
     for engine in ENGINES:
         for folder in glob.glob('%s/%s-*' % (sys.argv[1], engine)):
-            noted(folder)
+            docker_s_path(folder)
     for case in COPIES:
         shutil.copytree('%s/%s' % (sys.argv[1], case), '%s/%s-with-drivers' % (sys.argv[1], case))
 

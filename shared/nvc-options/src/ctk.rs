@@ -169,10 +169,8 @@ const CONFIGURE: &[Opt] = &[
         "The hook program; the one beside nvidia-ctk, or in /usr/bin, by default"),
     flag("nvidia-set-as-default", "Make it the engine's default runtime").aliases(&["set-as-default"]),
     flag("cdi.enabled", "Let the engine resolve CDI names").aliases(&["cdi.enable", "enable-cdi"]),
-    flag("remove", "Undo an earlier call, to the byte if the file has not changed since"),
-    value("for-package", "PACKAGE",
-        "Leave an existing registration alone; with --remove, undo only what --for-package registered")
-        .env(&["NVIDIA_CTK_FOR_PACKAGE"]),
+    flag("remove", "Remove the runtime from all files that the engine reads"),
+    flag("restart", "Restart the engine if its files were changed"),
     flag("dry-run", "Print the result instead of writing it"),
 ];
 

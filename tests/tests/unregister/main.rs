@@ -1,19 +1,24 @@
 //! Registers the runtime with engines, and unregisters it as the scripts of the packages do, on a machine of its own.
 #![allow(clippy::unwrap_used)]
 
+mod daemons;
 mod names;
 mod world;
 
 use std::fs;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::chown;
 use std::process::ExitCode;
 
 use nvc_testkit::harness;
 use nvc_testkit::harness::Need::Root;
 
+use daemons::{
+    a_default_runtime_is_forgotten_by_the_running_docker, an_unchanged_file_needs_no_restart,
+    the_file_that_a_daemon_reads_is_edited, what_dockerd_refuses_twice_is_refused,
+};
 use names::{
     a_default_runtime_gives_way, an_administrators_drop_in_keeps_the_import,
-    an_administrators_import_stays, drop_ins_share_an_import, each_name_is_removed_by_itself,
+    drop_ins_share_an_import, each_name_is_removed_by_itself,
 };
 use world::*;
 
@@ -21,14 +26,13 @@ fn main() -> ExitCode {
     harness::main(nvc_testkit::tests![&[Root];
         engines_get_the_installed_program,
         a_missing_program_is_a_warning,
-        registrations_are_undone,
+        what_is_ours_goes,
+        what_older_versions_wrote_goes,
         a_dry_run_changes_nothing,
         hook_files_go_with_the_hook,
-        what_others_wrote_is_named,
-        files_of_users_are_named,
+        what_others_wrote_stays,
         another_installation_keeps_its_registrations,
         the_specification_of_the_units_goes,
-        packages_undo_only_their_own,
         a_broken_machine_is_survived,
         each_name_is_removed_by_itself,
         a_service_manager_that_hangs_is_given_up,
@@ -36,8 +40,13 @@ fn main() -> ExitCode {
         features_that_stay_are_named,
         a_default_runtime_gives_way,
         drop_ins_share_an_import,
-        an_administrators_import_stays,
         an_administrators_drop_in_keeps_the_import,
+        a_template_is_named,
+        an_option_that_is_not_given_changes_nothing,
+        the_file_that_a_daemon_reads_is_edited,
+        what_dockerd_refuses_twice_is_refused,
+        a_default_runtime_is_forgotten_by_the_running_docker,
+        an_unchanged_file_needs_no_restart,
     ])
 }
 
@@ -84,8 +93,8 @@ fn a_missing_program_is_a_warning() {
     }
 }
 
-/// Registers with every engine; returns the former texts of the files that existed.
-fn register_everywhere(world: &World) -> [(&'static str, Option<&'static str>); 5] {
+/// Registers with every engine.
+fn register_everywhere(world: &World) {
     let daemon = "{\n   \"log-driver\": \"local\"   ,\"default-runtime\": \"runc\"\n}";
     let containerd = "# mine\nversion = 2\nroot = \"/x\"\n";
     world.put(DAEMON, daemon, 0o600);
@@ -98,29 +107,27 @@ fn register_everywhere(world: &World) -> [(&'static str, Option<&'static str>); 
     ] {
         world.succeeds(&format!("{CONFIGURE} --runtime={options}"));
     }
-    let before = [
-        (DAEMON, Some(daemon)),
-        (CONTAINERD, Some(containerd)),
-        (DROP_IN, None),
-        (CRIO, None),
-        (HOOK, None),
-    ];
-    for (path, text) in before {
-        assert!(world.text(path).is_some_and(|now| Some(&*now) != text));
+    for path in FILES {
+        assert!(world.text(path).is_some_and(|now| now.contains("nvidia")));
     }
-    before
 }
 
-fn registrations_are_undone() {
+/// The files that it writes.
+const FILES: [&str; 4] = [DAEMON, DROP_IN, CRIO, HOOK];
+
+fn what_is_ours_goes() {
     let world = World::new();
-    let before = register_everywhere(&world);
+    register_everywhere(&world);
     let outcome = world.succeeds(UNREGISTER);
-    for (path, text) in before {
-        assert_eq!(world.text(path).as_deref(), text, "{path} {outcome:#?}");
+    // The default runtime and docker's CDI are not brought back.
+    let daemon: serde_json::Value = serde_json::from_str(&world.text(DAEMON).unwrap()).unwrap();
+    let left = serde_json::json!({"log-driver": "local", "features": {"cdi": true}});
+    assert_eq!(daemon, left);
+    let containerd = world.text(CONTAINERD).unwrap();
+    assert_eq!(containerd, "# mine\nversion = 2\nroot = \"/x\"\n");
+    for path in [DROP_IN, CRIO, HOOK] {
+        assert_eq!(world.text(path), None, "{outcome:#?}");
     }
-    assert!(!world.notes());
-    let told = world.text("systemctl").unwrap();
-    assert_eq!(told, "is-active -q docker.service\nreload docker.service\n");
     for unit in ["containerd", "crio"] {
         let command = format!("systemctl restart {unit}\"");
         assert!(outcome.stderr.contains(&command), "{outcome:#?}");
@@ -129,17 +136,48 @@ fn registrations_are_undone() {
     // There is nothing left to be done.
     let outcome = world.succeeds(UNREGISTER);
     assert_eq!(outcome.stderr, "");
-    // An undone registration is no registration.
-    for remove in ["", "--remove"] {
-        world.succeeds(&format!("{CONFIGURE} --runtime=docker {remove}"));
-    }
-    assert!(!world.notes());
+}
+
+/// NVIDIA's older nvidia-ctk writes into the main file; our 1.20.2 wrote a line with its names into the drop-in.
+fn what_older_versions_wrote_goes() {
+    let section = "[plugins.\"io.containerd.grpc.v1.cri\".containerd";
+    let entry = format!(
+        "{section}.runtimes.nvidia]\nruntime_type = \"t\"\n{section}.runtimes.nvidia.options]\n\
+         BinaryName = \"{BIN}/nvidia-container-runtime\"\n"
+    );
+    let world = World::new();
+    let main = format!(
+        "version = 2 # mine\n{section}]\ndefault_runtime_name = \"nvidia\"\n{section}.runtimes.runc]\nx = 1\n{entry}"
+    );
+    world.put(CONTAINERD, &main, 0o644);
+    world.succeeds(UNREGISTER);
+    let text = world.text(CONTAINERD).unwrap();
+    assert!(
+        !text.contains("nvidia") && text.contains("# mine") && text.contains("x = 1"),
+        "{text}"
+    );
+
+    let world = World::new();
+    world.put(
+        CONTAINERD,
+        "version = 2\nroot = \"/x\"\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n",
+        0o644,
+    );
+    let own =
+        format!("# Registered by nvidia-ctk runtime configure: [\"nvidia\"]\nversion = 2\n{entry}");
+    world.put(DROP_IN, &own, 0o644);
+    world.succeeds(UNREGISTER);
+    assert_eq!(world.text(DROP_IN), None);
+    assert_eq!(
+        world.text(CONTAINERD).as_deref(),
+        Some("version = 2\nroot = \"/x\"\n")
+    );
 }
 
 fn a_dry_run_changes_nothing() {
     let world = World::new();
-    let before = register_everywhere(&world);
-    let now = before.map(|(path, _)| (path, world.text(path)));
+    register_everywhere(&world);
+    let now = FILES.map(|path| (path, world.text(path)));
     let outcome = world.succeeds(&format!("{UNREGISTER} --dry-run"));
     for (path, text) in now {
         assert_eq!(world.text(path), text);
@@ -167,82 +205,35 @@ fn hook_files_go_with_the_hook() {
     let outcome = world.succeeds(&format!("{UNREGISTER} {names}"));
     assert_eq!(world.text(HOOK), Some(text));
     assert!(
-        outcome.stderr.contains(&format!("rm /{HOOK}\"")),
+        outcome.stderr.contains(&format!("/{HOOK} names")),
         "{outcome:#?}"
     );
 }
 
-fn what_others_wrote_is_named() {
+fn what_others_wrote_stays() {
     let world = World::new();
-    let daemon =
-        format!("{{\"runtimes\": {{\"gpu\": {{\"path\": \"{BIN}/nvidia-container-runtime\"}}}}}}");
-    world.put(DAEMON, &daemon, 0o644);
     let drop_in = "etc/crio/crio.conf.d/10-mine.conf";
-    let crio = format!(
-        "[crio.runtime.runtimes.nvidia]\nruntime_path = \"{BIN}/nvidia-container-runtime\"\n"
+    let wrapper = "{\"runtimes\": {\"nvidia\": {\"path\": \"/opt/wrapper\"}}}";
+    let kata = "[crio.runtime.runtimes.kata]\nruntime_path = \"/k\"\n";
+    world.put(DAEMON, wrapper, 0o644);
+    let both = format!(
+        "{kata}[crio.runtime.runtimes.nvidia]\nruntime_path = \"{BIN}/nvidia-container-runtime\"\n"
     );
-    world.put(drop_in, &crio, 0o644);
+    world.put(drop_in, &both, 0o644);
+    let engine = "[engine.runtimes]\nnvidia = [\"/opt/nv/bin/nvidia-container-runtime\"]\n";
+    world.put("etc/containers/containers.conf", engine, 0o644);
     let outcome = world.succeeds(UNREGISTER);
-    assert_eq!(world.text(DAEMON), Some(daemon.clone()));
-    assert_eq!(world.text(drop_in), Some(crio));
-    for command in [
-        format!(
-            "{CONFIGURE} --runtime=docker --config=/{DAEMON} --remove --nvidia-runtime-name=gpu"
-        ),
-        format!("{CONFIGURE} --runtime=crio --drop-in-config=/{drop_in} --remove"),
-    ] {
-        assert!(outcome.stderr.contains(&command), "{outcome:#?}");
-        world.succeeds(&command);
-    }
-    assert_eq!(world.text(DAEMON), None, "an empty object is no file");
-    assert_eq!(world.text(drop_in), None);
-    assert_eq!(world.succeeds(UNREGISTER).stderr, "");
-
-    // One that was ours, and that somebody has changed since.
-    world.succeeds(&format!("{CONFIGURE} --runtime=docker"));
-    let text = world.text(DAEMON).unwrap();
-    let text = text.replace(&format!("{BIN}/nvidia-container-runtime"), "/opt/wrapper");
-    world.put(DAEMON, &text, 0o644);
-    world.succeeds(UNREGISTER);
-    assert_eq!(world.text(DAEMON), Some(text));
-}
-
-fn files_of_users_are_named() {
-    let world = World::new();
-    let passwd = "root:x:0:0::/root:/bin/sh\nana:x:4242:4242::/home/ana:/bin/sh\nbo:x:4243:4243::/home/bo:/bin/sh\n";
+    assert_eq!(world.text(DAEMON).as_deref(), Some(wrapper));
+    // An entry with our program is ours, whoever wrote it.
+    assert_eq!(world.text(drop_in).as_deref(), Some(kata));
+    let named = "/etc/containers/containers.conf names";
+    assert!(outcome.stderr.contains(named), "{outcome:#?}");
+    // Files of users are not read.
+    let passwd = "root:x:0:0::/root:/bin/sh\nana:x:4242:4242::/home/ana:/bin/sh\n";
     world.put("etc/passwd", passwd, 0o644);
-    let secret = format!("\"{BIN}/nvidia-container-runtime\"\n");
-    world.put("root/secret", &secret, 0o600);
-    let file = "home/ana/.config/docker/daemon.json";
-    let daemon = format!(
-        "{{\"runtimes\": {{\"nvidia\": {{\"path\": \"{BIN}/nvidia-container-runtime\"}}}}}}"
-    );
-    world.put(file, &daemon, 0o644);
-    world.put("home/bo/.config/docker/x", "", 0o644);
-    let link = world.at("home/bo/.config/docker/daemon.json");
-    symlink("/root/secret", &link).unwrap();
-    for (user, id) in [("ana", 4242), ("bo", 4243)] {
-        for path in ["", "/.config", "/.config/docker"] {
-            chown(world.at(&format!("home/{user}{path}")), Some(id), Some(id)).unwrap();
-        }
-    }
-    chown(world.at(file), Some(4242), Some(4242)).unwrap();
-    std::os::unix::fs::lchown(link, Some(4243), Some(4243)).unwrap();
-    // The printed command is for root to copy.
-    let evil = format!(
-        "{{\"runtimes\": {{\"x; touch /x\": {{\"path\": \"{BIN}/nvidia-container-runtime\"}}}}}}"
-    );
-    for text in [&evil, &daemon] {
-        world.put(file, text, 0o644);
-        let outcome = world.succeeds(UNREGISTER);
-        assert!(outcome.stderr.contains(file) && !outcome.stderr.contains("touch"));
-    }
+    world.put("home/ana/.config/docker/daemon.json", &both, 0o644);
     let outcome = world.succeeds(UNREGISTER);
-    assert_eq!(world.text(file), Some(daemon));
-    let command = format!("sudo -u ana {CONFIGURE} --runtime=docker --config=/{file} --remove\"");
-    assert!(outcome.stderr.contains(&command), "{outcome:#?}");
-    assert!(!outcome.stderr.contains("bo/"), "{outcome:#?}");
-    assert_eq!(world.text("root/secret"), Some(secret));
+    assert!(!outcome.stderr.contains("/home"), "{outcome:#?}");
 }
 
 /// The packages' and that of `make install` may be on one machine.
@@ -296,63 +287,19 @@ fn the_specification_of_the_units_goes() {
         let outcome = world.succeeds(UNREGISTER);
         assert_eq!(world.text(path).is_some(), stays, "{text} {outcome:#?}");
         if path.starts_with("etc") {
-            assert!(outcome.stderr.contains("rm /etc/cdi/nvidia.yaml"));
+            assert!(outcome.stderr.contains("/etc/cdi/nvidia.yaml names"));
         }
         let names = format!("{UNREGISTER} --program=nvidia-container-runtime");
         assert_eq!(world.succeeds(&names).stderr, "");
     }
 }
 
-fn packages_undo_only_their_own() {
-    let by_package = format!("NVIDIA_CTK_FOR_PACKAGE=nvidia-docker2 {CONFIGURE} --runtime=docker");
-    let removed = format!("{by_package} --remove");
-    let by_admin = format!("{CONFIGURE} --runtime=docker");
-    let has_runtime = |world: &World| world.text(DAEMON).is_some();
-    // The package's own goes with it, also after an upgrade.
-    let world = World::new();
-    for _ in 0..2 {
-        world.succeeds(&by_package);
-    }
-    assert!(has_runtime(&world));
-    world.succeeds(&removed);
-    assert!(!has_runtime(&world));
-    // What was there stays: the administrator's call, and one written by hand, as it is.
-    for by_hand in [false, true] {
-        let world = World::new();
-        if by_hand {
-            let text = "{\"runtimes\": {\"nvidia\": {\"path\": \"/mine\"}}}";
-            world.put(DAEMON, text, 0o644);
-        } else {
-            world.succeeds(&by_admin);
-        }
-        let text = world.text(DAEMON);
-        world.succeeds(&by_package);
-        assert_eq!(world.text(DAEMON), text);
-        let outcome = world.succeeds(&removed);
-        assert_eq!(world.text(DAEMON), text);
-        assert!(
-            outcome
-                .stderr
-                .contains("nvidia-docker2 did not register it")
-        );
-    }
-    // The administrator takes over.
-    let world = World::new();
-    world.succeeds(&by_package);
-    world.succeeds(&format!("{by_admin} --nvidia-set-as-default"));
-    world.succeeds(&removed);
-    assert!(has_runtime(&world));
-    world.succeeds(UNREGISTER);
-    assert!(!has_runtime(&world) && !world.notes());
-}
-
 fn a_broken_machine_is_survived() {
     let world = World::new();
-    let before = register_everywhere(&world);
-    // A file with a mistake, a note with one, a file that went, and a directory that is a user's now.
+    register_everywhere(&world);
+    // A file with a mistake, a file that went, and a directory that is a user's now.
     let broken = world.text(CONTAINERD).unwrap() + "[x\n";
     world.put(CONTAINERD, &broken, 0o644);
-    world.put(&format!("{NOTES}/registrations/x"), "{}", 0o644);
     fs::remove_file(world.at(CRIO)).unwrap();
     chown(world.at("etc/docker"), Some(4242), Some(4242)).unwrap();
     let daemon = world.text(DAEMON);
@@ -362,21 +309,21 @@ fn a_broken_machine_is_survived() {
     assert_eq!(world.text(DAEMON), daemon);
     assert!(world.text(HOOK).is_none());
     for named in [
-        &format!("--config=/{DAEMON} --remove"),
-        &format!("--config=/{CONTAINERD} --remove"),
-        "registrations/x is not a note of nvidia-ctk",
+        format!("/{DAEMON}: the runtime stays"),
+        format!("/{CONTAINERD}: the runtime stays"),
     ] {
-        assert!(outcome.stderr.contains(named), "{named} {outcome:#?}");
+        assert!(outcome.stderr.contains(&named), "{named} {outcome:#?}");
     }
     // It can be done once they are repaired.
     chown(world.at("etc/docker"), Some(0), Some(0)).unwrap();
-    fs::remove_file(world.at(&format!("{NOTES}/registrations/x"))).unwrap();
     world.put(CONTAINERD, broken.trim_end_matches("[x\n"), 0o644);
     world.succeeds(UNREGISTER);
-    for (path, text) in before {
-        assert_eq!(world.text(path).as_deref(), text, "{path}");
+    for path in [DAEMON, CONTAINERD, DROP_IN] {
+        assert!(
+            !world.text(path).unwrap_or_default().contains("nvidia"),
+            "{path}"
+        );
     }
-    assert!(!world.notes());
 }
 
 fn a_service_manager_that_hangs_is_given_up() {
@@ -385,7 +332,8 @@ fn a_service_manager_that_hangs_is_given_up() {
     world.put("programs/systemctl", systemctl, 0o755);
     let outcome = world.succeeds(&format!("{CONFIGURE} --runtime=docker; {UNREGISTER}"));
     assert_eq!(world.text(DAEMON), None);
-    assert!(outcome.stderr.contains("kill -s HUP"), "{outcome:#?}");
+    let last = outcome.stderr.lines().last().unwrap();
+    assert!(last.contains("systemctl restart docker"), "{outcome:#?}");
 }
 
 fn containerd_1_6_ignores_cdi() {
@@ -403,29 +351,86 @@ fn containerd_1_6_ignores_cdi() {
     }
 }
 
-/// An editor that writes a new file loses the record of what was there before.
 fn features_that_stay_are_named() {
     let world = World::new();
     let configure = format!("{CONFIGURE} --runtime=docker");
-    let edit = |options: &str| {
-        world.succeeds(&format!("{configure} --cdi.enabled {options}"));
-        let text = world.text(DAEMON).unwrap();
-        fs::remove_file(world.at(DAEMON)).unwrap();
-        world.put(
-            DAEMON,
-            &text.replacen('{', "{\n    \"debug\": true,", 1),
-            0o644,
-        );
-    };
-    edit("");
+    world.succeeds(&format!("{configure} --cdi.enabled"));
     let outcome = world.succeeds(&format!("{configure} --remove"));
     let warning = format!("/{DAEMON}: features.cdi stays");
     assert!(outcome.stderr.contains(&warning), "{outcome:#?}");
     assert!(world.text(DAEMON).unwrap().contains("\"cdi\": true"));
-    // Without an edit it goes.
+    // Without it nothing is left.
     fs::remove_file(world.at(DAEMON)).unwrap();
-    world.succeeds(&format!("{configure} --cdi.enabled"));
+    world.succeeds(&configure);
     let outcome = world.succeeds(&format!("{configure} --remove"));
     assert!(!outcome.stderr.contains("features.cdi"), "{outcome:#?}");
     assert_eq!(world.text(DAEMON), None);
+}
+
+/// Its placeholders would get into a file that nobody expands.
+fn a_template_is_named() {
+    let world = World::new();
+    let template = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\nsnapshotter = \"${SNAPSHOTTER}\"\n";
+    let file = "var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+    for (path, text, named) in [
+        (
+            "srv/containerd-template.toml",
+            template,
+            "srv/containerd-template.toml is a template",
+        ),
+        (
+            "srv/config.toml.tmpl",
+            "{{ template \"base\" . }}\n",
+            "srv/config.toml.tmpl is a template",
+        ),
+        (file, "version = 2\n", "is made from the template"),
+    ] {
+        world.put(path, text, 0o644);
+        let configure = format!("{CONFIGURE} --runtime=containerd --config=/{path}");
+        let outcome = world.run(&configure);
+        assert_eq!(outcome.status, Some(1), "{outcome:#?}");
+        assert!(outcome.stderr.contains(named), "{outcome:#?}");
+        assert_eq!(world.text(path).as_deref(), Some(text));
+        assert_eq!(world.text(DROP_IN), None);
+        let outcome = world.succeeds(&format!("{configure} --dry-run"));
+        assert!(outcome.stdout.contains("runtimes.nvidia") && !outcome.stdout.contains("${"));
+    }
+}
+
+/// A default runtime that the administrator has set stays.
+fn an_option_that_is_not_given_changes_nothing() {
+    for (head, plugin, option) in [
+        ("version = 2\n", "\"io.containerd.grpc.v1.cri\"", ""),
+        ("version = 3\n", "\"io.containerd.cri.v1.runtime\"", ""),
+        (
+            "version = 2\n",
+            "\"io.containerd.grpc.v1.cri\"",
+            "--drop-in-config=",
+        ),
+        ("", "cri", ""),
+    ] {
+        let world = World::new();
+        let text = format!(
+            "{head}[plugins.{plugin}.containerd]\ndefault_runtime_name = \"nvidia\"\n\
+             [plugins.{plugin}.containerd.runtimes.nvidia]\nruntime_type = \"io.containerd.runc.v2\"\n"
+        );
+        world.put(CONTAINERD, &text, 0o644);
+        world.succeeds(&format!("{CONFIGURE} --runtime=containerd {option}"));
+        let default = "default_runtime_name = \"nvidia\"";
+        assert!(world.text(CONTAINERD).unwrap().contains(default));
+        let own = world.text(DROP_IN);
+        // Up to version 2 the drop-in's section is the one that counts.
+        if head == "version = 2\n" && option.is_empty() {
+            assert!(own.unwrap().contains(default));
+        }
+    }
+    // What an earlier call of ours wrote may go, and a line says so.
+    for engine in ["containerd", "crio"] {
+        let world = World::new();
+        let configure = format!("{CONFIGURE} --runtime={engine}");
+        world.succeeds(&format!("{configure} --nvidia-set-as-default"));
+        let outcome = world.succeeds(&configure);
+        let said = "nvidia is no longer the default runtime";
+        assert!(outcome.stderr.contains(said), "{outcome:#?}");
+    }
 }

@@ -10,8 +10,6 @@ use nvc_testkit::machine::Scratch;
 /// Where the programs are installed, which is neither /usr/bin nor in anybody's PATH.
 pub(crate) const BIN: &str = "/opt/nv/bin";
 
-pub(crate) const NOTES: &str = "var/lib/nvidia-container-toolkit";
-
 /// A root, with the programs in [`BIN`].
 pub(crate) struct World {
     scratch: Scratch,
@@ -67,11 +65,6 @@ impl World {
         let outcome = self.run(script);
         assert_eq!(outcome.status, Some(0), "{script}\n{outcome:#?}");
         outcome
-    }
-
-    /// Returns what is left of the notes.
-    pub(crate) fn notes(&self) -> bool {
-        self.at(NOTES).exists()
     }
 }
 

@@ -7,6 +7,7 @@ use std::io::{PipeReader, Read};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::mpsc;
 use std::thread;
@@ -19,6 +20,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
+use nvc_hostfile::programs;
 
 /// How long a program may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,6 +39,13 @@ const ENDING: [Signal; 4] = [
     Signal::SIGTERM,
 ];
 
+/// Asks a program in one of the usual directories, whatever the caller's PATH is.
+pub(crate) fn ask_installed(name: &str, arguments: &[&str]) -> Result<String> {
+    let found = programs::find(name, &programs::directories(None));
+    let found = found.as_deref().and_then(Path::to_str);
+    ask(found.unwrap_or(name), arguments)
+}
+
 /// Returns what a program prints.
 ///
 /// # Errors
@@ -45,8 +54,7 @@ pub(crate) fn ask(program: &str, arguments: &[&str]) -> Result<String> {
     ask_within(program, arguments, TIMEOUT)
 }
 
-/// Returns what a program prints within this time.
-pub(crate) fn ask_within(program: &str, arguments: &[&str], timeout: Duration) -> Result<String> {
+fn ask_within(program: &str, arguments: &[&str], timeout: Duration) -> Result<String> {
     let failed = |text: String| {
         let line = [&[program], arguments].concat().join(" ");
         Error::new(ErrorKind::System, format!("{line}: {text}"))

@@ -1,24 +1,22 @@
 //! Registers the NVIDIA runtime with container engines, and removes it again.
 //!
-//! Users' files are edited, not rewritten: comments, order and unknown keys are kept, files that cannot be parsed stay
-//! unchanged, and undo restores the original bytes. Each engine's module is pure: texts in, [`Change`]s out; [`change`]
-//! applies them, and [`undo`] stores the information that a text does not contain. [`notes`] remembers what was
-//! registered, so that removing the package undoes it.
+//! Users' files are edited, not rewritten: comments, order and unknown keys are kept, and files that cannot be parsed
+//! stay unchanged. What is ours is seen, not remembered: an entry whose program is one of the toolkit's. Each engine's
+//! module is pure: texts in, texts out; [`edits`] opens the files, and [`change`] writes them.
 
 pub(crate) mod change;
 pub(crate) mod containerd;
 pub(crate) mod crio;
+pub(crate) mod daemon;
 pub(crate) mod docker;
 pub(crate) mod edits;
-pub(crate) mod notes;
 pub(crate) mod oci_hook;
 pub(crate) mod program;
-pub(crate) mod record;
-pub(crate) mod undo;
+pub(crate) mod templates;
 
 mod tables;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(crate) use change::Change;
 
@@ -35,6 +33,13 @@ pub(crate) struct Runtime {
     pub(crate) enable_cdi: bool,
 }
 
+/// A file and its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Text {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
 /// The files of a configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Files<'a> {
@@ -46,11 +51,27 @@ pub(crate) struct Files<'a> {
     pub(crate) drop_in: Option<&'a Path>,
     /// The text of that file.
     pub(crate) drop_in_text: Option<&'a str>,
+    /// The other files that the engine reads after the main file, in its order.
+    pub(crate) others: &'a [Text],
     /// The engine's own dump of its configuration, if available.
     pub(crate) dumped: Option<&'a str>,
     /// True if this containerd drops its built-in runtime when the section names another one, as 1.x does. Without its
     /// default runtime the CRI plugin does not load.
     pub(crate) drops_default: bool,
+}
+
+/// Returns true if a runtime of this name, with this program, is to be removed.
+pub(crate) type IsRemoved<'a> = dyn Fn(&str, &str) -> bool + 'a;
+
+/// A text without some runtimes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Removed {
+    /// The text; None if it has no setting left, which is the same as no file.
+    pub(crate) text: Option<String>,
+    /// The runtimes that it had.
+    pub(crate) names: Vec<String>,
+    /// True if one of them was the default.
+    pub(crate) had_default: bool,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Preserves extended attributes of replaced files: labels, access lists, and our own.
+//! Preserves extended attributes of replaced files: labels, access lists, and others.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -7,16 +7,16 @@ use std::io;
 use libnvc::xattr;
 use nix::errno::Errno;
 
-/// The attribute with the file's original content.
-const OWN: &CStr = c"user.nvidia-ctk.undo";
+/// An attribute that versions up to 1.20.2 set, with the file's original content.
+const FORMER: &CStr = c"user.nvidia-ctk.undo";
 
 /// SELinux's label.
 const LABEL: &CStr = c"security.selinux";
 
-/// Copies the attributes of one file to another, except ours. Best effort: not every filesystem supports them.
+/// Copies the attributes of one file to another, except that one. Best effort: not every filesystem supports them.
 pub(super) fn copy(from: &File, to: &File) {
     let names = xattr::list(from).unwrap_or_default();
-    for name in names.iter().filter(|name| name.as_c_str() != OWN) {
+    for name in names.iter().filter(|name| name.as_c_str() != FORMER) {
         if let Ok(value) = xattr::get(from, name) {
             let _ = xattr::set(to, name, &value);
         }
@@ -34,14 +34,4 @@ pub(super) fn copy_label(from: &File, to: &File) -> io::Result<()> {
         Err(Errno::EOPNOTSUPP) => Ok(()),
         done => Ok(done?),
     }
-}
-
-/// Sets our attribute; returns false if the filesystem rejects it.
-pub(super) fn set(file: &File, text: &str) -> bool {
-    xattr::set(file, OWN, text.as_bytes()).is_ok()
-}
-
-/// Reads our attribute.
-pub(super) fn get(file: &File) -> Option<String> {
-    String::from_utf8(xattr::get(file, OWN).ok()?).ok()
 }

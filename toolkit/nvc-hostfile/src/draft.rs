@@ -25,8 +25,6 @@ const MAX_TRIES: u32 = 100;
 #[derive(Clone, Copy, Debug)]
 pub struct Like<'a> {
     permissions: Kept<'a>,
-    /// Our attribute.
-    pub(super) own: Option<&'a str>,
     /// The file must survive a crash of the machine.
     pub durable: bool,
 }
@@ -67,13 +65,12 @@ impl<'a> Like<'a> {
     fn from(permissions: Kept<'a>) -> Self {
         Self {
             permissions,
-            own: None,
             durable: true,
         }
     }
 
-    /// Applies it to a new file. Returns true if the file has our attribute.
-    fn apply(&self, new: &File) -> io::Result<bool> {
+    /// Applies it to a new file.
+    fn apply(&self, new: &File) -> io::Result<()> {
         match self.permissions {
             Kept::New(_) => {}
             Kept::Exactly(mode) => new.set_permissions(Permissions::from_mode(mode))?,
@@ -91,11 +88,11 @@ impl<'a> Like<'a> {
             Kept::Label(old) => attributes::copy_label(old, new)?,
             Kept::New(_) | Kept::Exactly(_) => {}
         }
-        Ok(self.own.is_some_and(|text| attributes::set(new, text)))
+        Ok(())
     }
 }
 
-/// Replaces or creates a file in a directory. Returns true if the new file has our attribute.
+/// Replaces or creates a file in a directory.
 ///
 /// # Errors
 /// The system's. The directory is as before.
@@ -104,10 +101,10 @@ pub fn put(
     name: &OsStr,
     text: &[u8],
     like: &Like<'_>,
-) -> io::Result<bool> {
+) -> io::Result<()> {
     let draft = Draft::create(directory, name, like)?;
     (&draft.file).write_all(text)?;
-    let kept = like.apply(&draft.file)?;
+    like.apply(&draft.file)?;
     if like.durable {
         draft.file.sync_all()?;
     }
@@ -117,7 +114,7 @@ pub fn put(
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let _ = openat(directory, ".", flags, Mode::empty()).and_then(nix::unistd::fsync);
     }
-    Ok(kept)
+    Ok(())
 }
 
 /// Returns a number that other users cannot predict: the standard library's hashers have secret keys.

@@ -11,6 +11,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
@@ -97,24 +98,38 @@ impl HostFile {
         self.text.as_deref()
     }
 
-    /// Returns the text of our extended attribute.
-    pub fn attribute(&self) -> Option<String> {
-        self.old.as_ref().and_then(attributes::get)
-    }
-
-    /// Replaces the text, and sets our attribute. The file keeps owner, mode and other attributes; a new one has this
-    /// mode, less the umask. Returns true if the filesystem accepted our attribute.
+    /// Replaces the text. The file keeps owner, mode and attributes; a new one has this mode, less the umask. A file that
+    /// the caller may write, but not replace by one of the same owner and group, is written in place.
     ///
     /// # Errors
     /// It cannot be written, or another file has its name by now.
-    pub fn replace(mut self, text: &str, mode: u32, attribute: Option<&str>) -> Result<bool> {
+    pub fn replace(mut self, text: &str, mode: u32) -> Result<()> {
         self.place.make_directory()?;
         self.check_name()?;
-        let mut like = self.old.as_ref().map_or(Like::new(mode), Like::all_of);
-        like.own = attribute;
+        let like = self.old.as_ref().map_or(Like::new(mode), Like::all_of);
         let place = &self.place;
-        put(place.directory(), &place.name, text.as_bytes(), &like)
-            .map_err(|error| not_written(&self.path, &error))
+        let written = match put(place.directory(), &place.name, text.as_bytes(), &like) {
+            Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {
+                self.rewrite(text).map_err(|_| error)
+            }
+            written => written,
+        };
+        written.map_err(|error| not_written(&self.path, &error))
+    }
+
+    /// Writes into the file that was read.
+    fn rewrite(&self, text: &str) -> io::Result<()> {
+        let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let name = self.place.name.as_os_str();
+        let file = File::from(openat(self.place.directory(), name, flags, Mode::empty())?);
+        let old = self.old.as_ref().ok_or(Errno::ENOENT)?.metadata()?;
+        let new = file.metadata()?;
+        if (old.dev(), old.ino()) != (new.dev(), new.ino()) {
+            return Err(Errno::ESTALE.into());
+        }
+        file.set_len(0)?;
+        (&file).write_all(text.as_bytes())?;
+        file.sync_all()
     }
 
     /// Removes the file if it exists.
@@ -183,7 +198,6 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
             text.as_bytes(),
             &Like::new(0o644),
         )
-        .map(drop)
     };
     written.map_err(|error| not_written(path, &error))
 }
@@ -205,7 +219,7 @@ fn replace_or_write(place: &Place, text: &[u8]) -> io::Result<()> {
     }
     let old = existing(place)?;
     let like = old.as_ref().map_or(Like::new(0o644), Like::all_of);
-    put(place.directory(), &place.name, text, &like).map(drop)
+    put(place.directory(), &place.name, text, &like)
 }
 
 /// Replaces a file by one that belongs to the caller and has this mode, or creates it and its parent directories. A
@@ -217,7 +231,6 @@ pub fn create(path: &Path, text: &[u8], mode: u32) -> Result<()> {
     let mut place = find(Caller::current(), path, PathTrust::Any, false)?;
     place.make_directory()?;
     put(place.directory(), &place.name, text, &Like::exactly(mode))
-        .map(drop)
         .map_err(|error| not_written(path, &error))
 }
 

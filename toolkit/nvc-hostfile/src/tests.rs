@@ -18,7 +18,7 @@ fn mode(path: &Path, mode: u32) {
 }
 
 fn edit(path: &Path, text: &str) -> Result<()> {
-    HostFile::open(path)?.replace(text, 0o644, None).map(drop)
+    HostFile::open(path)?.replace(text, 0o644)
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_file_that_was_exchanged_is_refused() {
     let (file, other) = (dir.path().join("file"), dir.path().join("other"));
     let refused = |opened: HostFile| {
         let removal = opened.remove().unwrap_err().message();
-        let replacement = opened.replace("new", 0o644, None).unwrap_err().message();
+        let replacement = opened.replace("new", 0o644).unwrap_err().message();
         let text = format!("{}: it was replaced after it had been read", file.display());
         assert_eq!([&*removal, &*replacement], [&*text, &*text]);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);

@@ -85,7 +85,7 @@ fn exchange(file: &Path, text: &[u8]) -> io::Result<()> {
     let old = File::from(openat(&directory, name, flags, Mode::empty())?);
     let mut like = Like::label_of(&old);
     like.durable = false;
-    put(directory.as_fd(), name, text, &like).map(drop)
+    put(directory.as_fd(), name, text, &like)
 }
 
 fn overwrite(file: &Path, text: &[u8]) -> io::Result<()> {

@@ -23,7 +23,7 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     if line.flag("in-place") {
         let file = HostFile::open(&file)?;
         let changed = change(file.text())?;
-        return file.replace(&changed, 0o644, None).map(drop);
+        return file.replace(&changed, 0o644);
     }
     let changed = change(read(&file)?.as_deref())?;
     match line.text("output") {

@@ -3,16 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
-use log::info;
-use nix::unistd::geteuid;
+use log::{info, warn};
 use nvc_hostfile::HostFile;
 use nvc_program::hints::did_you_mean;
 
 use super::invalid;
-use crate::ask::ask;
-use crate::engine::edits::{Edit, Engine, Registration, addition, removal};
-use crate::engine::notes::{self, Note};
-use crate::engine::{Runtime, containerd, docker, oci_hook, program};
+use crate::ask::{ask, ask_installed};
+use crate::engine::edits::{Edit, Engine, Registration, Removal, addition, removal};
+use crate::engine::{Runtime, change, containerd, daemon, docker, oci_hook, program, templates};
 use crate::line::CommandLine;
 use crate::logging::print;
 
@@ -38,91 +36,134 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
             return Err(invalid(format!("unrecognized runtime '{other}'")).hint(hint));
         }
     };
-    let wanted = wanted(engine, line)?;
-    let package = non_empty(line, "for-package");
-    let removes = line.flag("remove");
-    if let Some(package) = package
-        && !concerns(&wanted, package, removes)?
-    {
-        return Ok(());
-    }
-    let dumped = dumped(engine, line)?;
-    let directory = Path::new(notes::DIRECTORY);
-    let shares_import = notes::shares_import(directory, &wanted);
+    let daemon = daemon::command_lines(engine.daemon(), &format!("{}.service", engine.name()));
+    let wanted = wanted(engine, line, &daemon)?;
+    let (removes, is_dry) = (line.flag("remove"), line.flag("dry-run"));
     let edits = if removes {
-        removal(&wanted, shares_import)?
+        removed(&wanted, &daemon)?
     } else {
+        if let Some(lines) = of_template(&wanted, is_dry)? {
+            return print(&lines);
+        }
+        given_twice(&wanted, &daemon)?;
         program::warn_of_missing(&wanted.runtime.path);
-        let is_noted =
-            shares_import || !matches!(Note::of(&wanted, package).stored(directory), Ok(None));
-        addition(&wanted, dumped.as_deref(), is_noted)?
+        addition(&wanted, dumped(engine, line)?.as_deref())?
     };
-    if line.flag("dry-run") {
+    if is_dry {
         return show(&edits);
     }
     settings_that_stay(&wanted, removes, &edits);
-    let note = Note::of(&wanted, package);
-    if !removes {
-        noted(note.store(Path::new(notes::DIRECTORY)));
-    }
+    let mut is_changed = false;
     for edit in edits {
         if let Some(path) = edit.carry_out()? {
             info!("Wrote updated config to {}", path.display());
+            is_changed = true;
         }
     }
-    if removes {
-        noted(note.forget(Path::new(notes::DIRECTORY)));
+    if !is_changed {
+        info!("Nothing to change: {} need not be restarted", engine.name());
+    } else if line.flag("restart") {
+        ask_installed("systemctl", &["restart", engine.name()])?;
+        info!("Restarted {}", engine.name());
+    } else {
+        info!(
+            "It is recommended that {} daemon be restarted.",
+            engine.name()
+        );
     }
-    info!(
-        "It is recommended that {} daemon be restarted.",
-        line.text("runtime")
-    );
     Ok(())
 }
 
-/// Returns true if a package's script has something to do: it registers what nobody has, and removes what it registered.
-fn concerns(wanted: &Registration, package: &str, removes: bool) -> Result<bool> {
-    let stored = Note::of(wanted, None).stored(Path::new(notes::DIRECTORY))?;
-    let own = stored.filter(|note| note.package.as_deref() == Some(package));
-    let present = wanted.program()?;
-    let is_own = own.is_some_and(|note| Some(note.program) == present);
+/// Returns the edits that remove the runtime, and says what else goes or stays. In files other than the engine's usual
+/// ones an entry is ours only if its program is the toolkit's.
+fn removed(wanted: &Registration, daemon: &[daemon::CommandLine]) -> Result<Vec<Edit>> {
+    let (config, drop_in) = (&wanted.config, wanted.drop_in.as_deref());
+    let is_removed = |path: &Path, name: &str, program: &str| {
+        name == wanted.runtime.name
+            && (path == config || Some(path) == drop_in || program::is_toolkit(program))
+    };
+    let Removal {
+        edits, had_default, ..
+    } = removal(wanted.engine, config, drop_in, &is_removed)?;
     let name = &wanted.runtime.name;
-    if removes && !is_own {
-        info!("The runtime {name} stays: {package} did not register it");
-    }
-    if !removes && !is_own && present.is_some() {
-        info!("The runtime {name} is registered already, and stays as it is");
-    }
-    Ok(is_own || !removes && present.is_none())
-}
-
-/// Notes are for removing the package, which only root does. Without one the registration works all the same.
-fn noted(result: Result<()>) {
-    if let Err(error) = result
-        && geteuid().is_root()
-    {
-        log::warn!(
-            "{}: removing the package will name this registration, and not undo it",
-            error.message()
+    if had_default {
+        info!(
+            "{name} was the default runtime: {} uses its own again, runc, and which one it had before is not known",
+            wanted.engine.name()
         );
     }
+    let mut daemon = daemon.iter().filter(|line| {
+        wanted.engine == Engine::Docker && line.values("default-runtime", None).contains(&&**name)
+    });
+    if let Some(line) = daemon.next() {
+        warn!(
+            "{}: --default-runtime={name} on dockerd's command line stays; remove it there, or dockerd does not start",
+            line.origin
+        );
+    }
+    Ok(edits)
+}
+
+/// Returns what to write into a template, if the file is one, for a dry run; otherwise that is an error.
+fn of_template(wanted: &Registration, is_dry: bool) -> Result<Option<String>> {
+    if wanted.engine == Engine::Docker {
+        return Ok(None);
+    }
+    let text = change::read(&wanted.config)?.unwrap_or_default();
+    let Some(template) = templates::of(&wanted.config, &text) else {
+        return Ok(None);
+    };
+    if !is_dry {
+        return Err(templates::refused(&wanted.config, &template));
+    }
+    templates::lines(&text, &wanted.runtime).map(Some)
+}
+
+/// Refuses what dockerd refuses to have both on its command line and in its file, and names what it takes from the file.
+fn given_twice(wanted: &Registration, daemon: &[daemon::CommandLine]) -> Result<()> {
+    if wanted.engine != Engine::Docker {
+        return Ok(());
+    }
+    for line in daemon {
+        let origin = &line.origin;
+        if wanted.runtime.set_as_default && !line.values("default-runtime", None).is_empty() {
+            let text = format!(
+                "{origin}: --default-runtime is on dockerd's command line: with default-runtime in {} too, dockerd does not \
+                 start",
+                wanted.config.display()
+            );
+            let error = Error::new(ErrorKind::InvalidArgument, text);
+            return Err(
+                error.hint("remove it from the command line, or leave out --nvidia-set-as-default")
+            );
+        }
+    }
+    let of = |line: &daemon::CommandLine| {
+        let value = line.values("add-runtime", None).first()?.to_string();
+        Some((value, line.origin.clone()))
+    };
+    if let Some((value, origin)) = daemon.iter().find_map(of) {
+        info!(
+            "{origin}: dockerd has --add-runtime={value} on its command line; of two runtimes of one name that of {} counts",
+            wanted.config.display()
+        );
+    }
+    Ok(())
 }
 
 /// Warns about settings of an engine's file that stay, and that the administrator may not expect.
 fn settings_that_stay(wanted: &Registration, removes: bool, edits: &[Edit]) {
-    for Edit { change, record, .. } in edits {
+    for Edit { change, .. } in edits {
         let Some(text) = change.after.as_deref() else {
             continue;
         };
         let path = change.path.display();
-        // Other runtimes of ours may need CDI.
-        let is_last = record.is_none();
         match wanted.engine {
-            // An editor that writes a new file loses the record of what was there before.
-            Engine::Docker if removes && is_last && docker::enables_cdi(text) => log::warn!(
-                "{path}: features.cdi stays: it was there before, or there is no record of that; remove it by hand if no \
-                 other CDI devices are used"
-            ),
+            Engine::Docker if removes && change.is_needed() && docker::enables_cdi(text) => {
+                warn!(
+                    "{path}: features.cdi stays; remove it by hand if no other CDI devices are used"
+                );
+            }
             Engine::Containerd if !removes && containerd::disables_cri(&change.path, text) => {
                 log::warn!(
                     "{path}: disabled_plugins disables the CRI plugin, so pods cannot use the runtime {}; remove cri from it",
@@ -134,10 +175,28 @@ fn settings_that_stay(wanted: &Registration, removes: bool, edits: &[Edit]) {
     }
 }
 
-fn wanted(engine: Engine, line: &CommandLine) -> Result<Registration> {
-    let config = non_empty(line, "config").unwrap_or(engine.config());
+fn wanted(
+    engine: Engine,
+    line: &CommandLine,
+    daemon: &[daemon::CommandLine],
+) -> Result<Registration> {
+    let read = engine.files_of(daemon);
+    let config = match non_empty(line, "config") {
+        Some(config) => PathBuf::from(config),
+        None => {
+            if let Some(origin) = &read.origin {
+                info!(
+                    "{origin}: {} reads {}",
+                    engine.name(),
+                    read.config.display()
+                );
+            }
+            read.config
+        }
+    };
     // The main file cannot import itself.
-    let drop_in = drop_in(engine, line)?.filter(|drop_in| *drop_in != config);
+    let drop_in = drop_in(engine, line, &config, read.drop_in)?;
+    let drop_in = drop_in.filter(|drop_in| *drop_in != config);
     let runtime = runtime(engine, line)?;
     if runtime.enable_cdi && engine == Engine::Crio {
         log::warn!("--cdi.enabled is ignored: CRI-O resolves CDI names anyway");
@@ -157,8 +216,8 @@ fn wanted(engine: Engine, line: &CommandLine) -> Result<Registration> {
     }
     Ok(Registration {
         engine,
-        config: config.into(),
-        drop_in: drop_in.map(PathBuf::from),
+        config,
+        drop_in,
         runtime,
         drops_default: matches!(version, Some((1, _))),
     })
@@ -169,9 +228,16 @@ fn non_empty<'a>(line: &'a CommandLine, option: &str) -> Option<&'a str> {
 }
 
 /// Returns the drop-in file to write; None if the main file is changed instead.
-fn drop_in(engine: Engine, line: &CommandLine) -> Result<Option<&str>> {
+fn drop_in(
+    engine: Engine,
+    line: &CommandLine,
+    config: &Path,
+    usual: Option<PathBuf>,
+) -> Result<Option<PathBuf>> {
     match line.given("drop-in-config") {
-        None => Ok(engine.drop_in()),
+        // A second containerd's file imports one of its own.
+        None if engine == Engine::Containerd => Ok(Some(containerd::drop_in_beside(config))),
+        None => Ok(usual),
         Some("") => Ok(None),
         Some(_) if engine == Engine::Docker => Err(invalid(
             "docker has no drop-in files: --drop-in-config cannot be given",
@@ -179,7 +245,7 @@ fn drop_in(engine: Engine, line: &CommandLine) -> Result<Option<&str>> {
         Some(path) if !path.starts_with('/') => Err(invalid(format!(
             "the drop-in-config path \"{path}\" is not an absolute path"
         ))),
-        Some(path) => Ok(Some(path)),
+        Some(path) => Ok(Some(path.into())),
     }
 }
 
@@ -274,28 +340,19 @@ fn oci_hook(line: &CommandLine) -> Result<()> {
     }
     let text = oci_hook::text(&program);
     let path = line.text("oci-hook-path");
-    let note = Note::of_hook(Path::new(path), &program);
     if line.flag("remove") {
         let file = HostFile::open(Path::new(path))?;
         if file.text() != Some(&text) {
             let text = format!("{path} is not the file that these options write");
             return Err(Error::new(ErrorKind::NotFound, text));
         }
-        file.remove()?;
-        noted(note.forget(Path::new(notes::DIRECTORY)));
-        return Ok(());
+        return file.remove();
     }
     program::warn_of_missing(&program);
     if path.is_empty() || line.flag("dry-run") {
         return print(&text);
     }
     nvc_hostfile::write(Path::new(path), &text)?;
-    if Path::new(path)
-        .symlink_metadata()
-        .is_ok_and(|facts| facts.is_file())
-    {
-        noted(note.store(Path::new(notes::DIRECTORY)));
-    }
     info!("Wrote updated config to {path}");
     Ok(())
 }

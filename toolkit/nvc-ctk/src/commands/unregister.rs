@@ -1,24 +1,23 @@
-//! Undoes what was registered, before the programs of the toolkit are removed.
+//! Removes the toolkit from the configuration of engines, before its programs are removed.
 //!
 //! An engine whose configuration names a missing runtime starts no container with it, and by default none at all. What
-//! `runtime configure` registered is undone; what somebody else wrote, and files of users, are only named. It runs in the
-//! scripts of packages: whatever fails is reported, and the rest is done.
+//! is ours is seen: an entry whose program is one of those that go, a hook file that we would write in the same way. It
+//! runs in the scripts of packages: whatever fails is reported, and the rest is done.
 
 mod containers;
-mod mentions;
+mod docker;
+mod programs;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
-use nvc_hostfile::{HostFile, programs};
+use nvc_hostfile::HostFile;
 
-use crate::ask::ask;
-use crate::engine::edits::{Engine, removal};
-use crate::engine::notes::{self, Note};
-use crate::engine::program;
+use crate::engine::edits::{Edit, Engine, Read, removal};
+use crate::engine::{containerd, daemon, oci_hook, program};
 use crate::line::CommandLine;
-use mentions::Programs;
+use programs::Programs;
 
 /// The programs that files of engines can name.
 const ALL: [&str; 6] = [
@@ -36,7 +35,22 @@ const HOOK_OF_SPECIFICATIONS: &str = "nvidia-cdi-hook";
 /// The specification that the units write.
 const SPECIFICATION: &str = "/var/run/cdi/nvidia.yaml";
 
-/// Returns 1 if something that was registered could not be undone.
+/// Directories of hook files.
+const HOOKS: [&str; 3] = [
+    "/etc/containers/oci/hooks.d",
+    "/usr/share/containers/oci/hooks.d",
+    "/usr/libexec/oci/hooks.d",
+];
+
+/// Further files of root's that can name a program: files, and directories of them.
+const OTHERS: [&str; 4] = [
+    "/etc/containers/containers.conf",
+    "/etc/containers/containers.conf.d/*",
+    "/etc/cdi/*",
+    "/var/run/cdi/*",
+];
+
+/// Returns 1 if something could not be removed.
 pub(super) fn run(line: &CommandLine) -> Result<u8> {
     let names: Vec<&str> = match line.list("program") {
         [] => ALL.to_vec(),
@@ -46,24 +60,38 @@ pub(super) fn run(line: &CommandLine) -> Result<u8> {
     let directory = own.parent().ok_or_else(|| {
         Error::new(ErrorKind::System, "this program's path is unknown").hint("mount /proc")
     })?;
-    let programs = Programs::new(directory, &names);
     let work = Work {
-        programs,
+        programs: Programs::new(directory, &names),
         is_dry: line.flag("dry-run"),
     };
-    let (mut reported, is_complete) = work.undo_all(Path::new(notes::DIRECTORY));
-    let specification = Path::new(SPECIFICATION);
-    if names.contains(&HOOK_OF_SPECIFICATIONS) && work.remove_specification(specification) {
-        // In a dry run it is still there.
-        reported.push(specification.to_owned());
-    }
-    let mentions = mentions::of(&work.programs).into_iter();
-    for mention in mentions.filter(|mention| !reported.contains(&mention.file)) {
-        warn!("{mention}");
-    }
-    for container in containers::running(Path::new("/"), &work.programs, containers::TIMEOUT) {
+    for container in containers::running(Path::new("/"), &work.programs) {
         warn!("{container}");
     }
+    let mut is_complete = true;
+    let mut failed = |result: Result<()>| {
+        if let Err(error) = result {
+            warn!("{}", error.message());
+            is_complete = false;
+        }
+    };
+    let mut lasts = Vec::new();
+    for engine in Engine::ALL {
+        failed(work.engine(engine, &mut lasts));
+    }
+    failed(work.hooks());
+    let specification = Path::new(SPECIFICATION);
+    if names.contains(&HOOK_OF_SPECIFICATIONS) {
+        failed(work.specification(specification));
+    }
+    for path in OTHERS
+        .iter()
+        .flat_map(|pattern| containerd::matching(Path::new(pattern)))
+    {
+        if !(work.is_dry && path == specification) {
+            work.mention(&path);
+        }
+    }
+    lasts.iter().for_each(|last| info!("{last}"));
     Ok(u8::from(!is_complete))
 }
 
@@ -73,117 +101,117 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Undoes everything that is noted; returns the files that this was reported of, and whether all of it was done.
-    fn undo_all(&self, directory: &Path) -> (Vec<PathBuf>, bool) {
-        let (notes, errors) = notes::all(directory);
-        let mut is_complete = errors.is_empty();
-        for error in errors {
-            warn!("{}", error.message());
-        }
-        let (mut changed, mut reported) = (Vec::new(), Vec::new());
-        for note in notes {
-            if !self.programs.include(&note.program) {
-                continue;
-            }
-            match self.undo(&note, directory) {
-                Ok(true) => {
-                    changed.extend(note.engine);
-                    reported.extend(note.drop_in.clone());
-                    reported.push(note.config.clone());
+    /// Removes the programs from all files that an engine reads: its usual ones, and those that its command line names.
+    /// What the administrator must do afterwards is added to `lasts`.
+    fn engine(&self, engine: Engine, lasts: &mut Vec<String>) -> Result<()> {
+        let unit = format!("{}.service", engine.name());
+        let lines = daemon::command_lines(engine.daemon(), &unit);
+        let usual = engine.files_of(&[]);
+        let named = engine.files_of(&lines);
+        let is_other = named.config != usual.config;
+        let mut had_default = false;
+        let mut changed: Vec<Edit> = Vec::new();
+        let mut result = Ok(());
+        for Read {
+            config, drop_in, ..
+        } in std::iter::once(usual).chain(is_other.then_some(named))
+        {
+            let includes = |_: &Path, _: &str, program: &str| self.programs.include(program);
+            let done = removal(engine, &config, drop_in.as_deref(), &includes).map(|found| {
+                had_default |= found.had_default;
+                for edit in found.edits {
+                    let path = &edit.change.path;
+                    let is_new = changed.iter().all(|other| other.change.path != *path);
+                    if edit.change.is_needed() && is_new {
+                        self.report("Removed the runtime from", &edit.change.path);
+                        changed.push(edit);
+                    }
                 }
-                Ok(false) => {}
-                Err(error) => {
-                    let command = mentions::command(note.engine, &note.config, &note.name);
-                    let file = note.config.display();
-                    warn!(
-                        "{file} still names {}: {}; remove that from the file, as its owner: {command}",
-                        note.program,
-                        error.message()
-                    );
-                    is_complete = false;
-                    reported.push(note.config);
-                    continue;
+            });
+            result = result.and(done.map_err(|error| {
+                error.context(format!("{}: the runtime stays", config.display()))
+            }));
+        }
+        if changed.is_empty() {
+            return result;
+        }
+        if had_default {
+            info!(
+                "It was the default runtime of {}, whose own, runc, is the default again",
+                engine.name()
+            );
+        }
+        if engine == Engine::Docker {
+            lasts.extend(docker::last(&lines));
+        } else {
+            let name = engine.name();
+            lasts.push(format!(
+                "Restart {name} to apply that: systemctl restart {name}"
+            ));
+        }
+        if self.is_dry {
+            return result;
+        }
+        let is_docker = engine == Engine::Docker;
+        for edit in changed {
+            let path = edit.change.path.clone();
+            let done = if is_docker {
+                docker::write(edit, had_default, lasts)
+            } else {
+                edit.carry_out().map(drop)
+            };
+            result =
+                result.and(done.map_err(|error| {
+                    error.context(format!("{}: the runtime stays", path.display()))
+                }));
+        }
+        result
+    }
+
+    /// Removes the hook files that `configure` would write in the same way.
+    fn hooks(&self) -> Result<()> {
+        let patterns = HOOKS
+            .iter()
+            .map(|directory| Path::new(directory).join("*.json"));
+        let mut result = Ok(());
+        for path in patterns.flat_map(|pattern| containerd::matching(&pattern)) {
+            let done = HostFile::open(&path).and_then(|file| {
+                let text = file.text().unwrap_or_default();
+                let Some(program) = self.programs.named_in(text) else {
+                    return Ok(());
+                };
+                if text != oci_hook::text(&program) {
+                    self.mention(&path);
+                    return Ok(());
                 }
-            }
-            if !self.is_dry
-                && let Err(error) = note.forget(directory)
-            {
-                warn!("{}", error.message());
-            }
+                self.report("Removed", &path);
+                if self.is_dry { Ok(()) } else { file.remove() }
+            });
+            result = result.and(done);
         }
-        changed.dedup();
-        for engine in changed {
-            self.reload(engine);
-        }
-        (reported, is_complete)
+        result
     }
 
-    /// Undoes a registration; returns false if it is there no longer, or was replaced by another.
-    fn undo(&self, note: &Note, directory: &Path) -> Result<bool> {
-        let Some(registration) = note.registration() else {
-            return self.undo_hook(note);
-        };
-        if registration.program()?.as_deref() != Some(&note.program) {
-            return Ok(false);
+    /// Removes the specification that the units wrote, if it names our hook.
+    fn specification(&self, path: &Path) -> Result<()> {
+        let file = HostFile::open(path)?;
+        let text = file.text().unwrap_or_default();
+        if nvc_cdi::file::command_of(text).is_none() || self.programs.named_in(text).is_none() {
+            return Ok(());
         }
-        let mut is_changed = false;
-        let keeps_import = notes::shares_import(directory, &registration);
-        for edit in removal(&registration, keeps_import)? {
-            let path = edit.file.path().to_owned();
-            is_changed |= edit.change.is_needed();
-            if edit.change.is_needed() {
-                self.report("Removed the runtime from", &path);
-            }
-            if !self.is_dry {
-                edit.carry_out()?;
-            }
-        }
-        Ok(is_changed)
+        self.report("Removed", path);
+        if self.is_dry { Ok(()) } else { file.remove() }
     }
 
-    fn undo_hook(&self, note: &Note) -> Result<bool> {
-        let file = HostFile::open(&note.config)?;
-        let is_ours = file.text() == Some(&crate::engine::oci_hook::text(&note.program));
-        if is_ours {
-            self.report("Removed", &note.config);
-            if !self.is_dry {
-                file.remove()?;
-            }
-        }
-        Ok(is_ours)
-    }
-
-    /// Removes the specification that the units wrote, if it names our hook; returns true if this was reported.
-    fn remove_specification(&self, path: &Path) -> bool {
-        let removed = HostFile::open(path).and_then(|file| {
-            let text = file.text().unwrap_or_default();
-            let is_ours = nvc_cdi::file::command_of(text).is_some()
-                && self.programs.are_named_in(text).is_some();
-            if is_ours {
-                self.report("Removed", path);
-            }
-            if is_ours && !self.is_dry {
-                file.remove()?;
-            }
-            Ok(is_ours)
-        });
-        removed.unwrap_or_else(|error: Error| {
-            warn!("{}", error.message());
-            false
-        })
-    }
-
-    /// Makes an engine read its configuration again, or prints how.
-    fn reload(&self, engine: Engine) {
-        let unit = match engine {
-            Engine::Docker => "docker",
-            Engine::Containerd => "containerd",
-            Engine::Crio => "crio",
-        };
-        if engine != Engine::Docker {
-            info!("Restart {unit} to apply that: systemctl restart {unit}");
-        } else if !self.is_dry && !reload_docker() {
-            info!("Make dockerd read its file: kill -s HUP $(cat /var/run/docker.pid)");
+    /// Names a file of root's that names one of the programs, and stays as it is.
+    fn mention(&self, path: &Path) {
+        let text = HostFile::open(path).ok();
+        let text = text.as_ref().and_then(HostFile::text).unwrap_or_default();
+        if let Some(program) = self.programs.named_in(text) {
+            warn!(
+                "{} names {program}, which is being removed; it stays as it is: remove that from it, or the file",
+                path.display()
+            );
         }
     }
 
@@ -191,20 +219,4 @@ impl Work<'_> {
         let would = if self.is_dry { "dry run: " } else { "" };
         info!("{would}{what} {}", path.display());
     }
-}
-
-/// Makes docker's service reload its file; returns false if systemd does not run it.
-fn reload_docker() -> bool {
-    if !Path::new("/run/systemd/system").exists() {
-        return false;
-    }
-    let directories: Vec<PathBuf> = programs::directories(None);
-    let Some(systemctl) = programs::find("systemctl", &directories) else {
-        return false;
-    };
-    let Some(systemctl) = systemctl.to_str() else {
-        return false;
-    };
-    let succeeds = |arguments: &[&str]| ask(systemctl, arguments).is_ok();
-    succeeds(&["is-active", "-q", "docker.service"]) && succeeds(&["reload", "docker.service"])
 }

@@ -1,11 +1,11 @@
-//! Tests edits of any valid file of an engine: it can be read afterwards, has the runtime and every other value, and
-//! undoing it restores every byte.
+//! Tests edits of any valid file of an engine: it can be read afterwards, has the runtime and every other value, and has
+//! those also after the runtime's removal.
 
 use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::{Change, Files, Runtime, containerd, crio, docker, tables, undo};
+use super::{Change, Files, Removed, Runtime, containerd, crio, docker, tables};
 use crate::any_text::{Known, Values, Writer, json_values, numbers, toml_values, without};
 
 const PATH: &str = "/e/file";
@@ -104,32 +104,29 @@ fn runtime(is_all: bool) -> Runtime {
     }
 }
 
-/// Checks an edit of a text, and that it is undone, with a record to the byte.
+/// Checks an edit of a text, and the removal of the runtime from it.
 fn check(
     text: &str,
     change: &Change,
-    restore: &undo::Restore<'_>,
+    remove: &dyn Fn(&str) -> Removed,
     others: &dyn Fn(&str) -> Values,
     add: &dyn Fn(&str) -> Change,
 ) {
     let after = change.after.clone().unwrap();
     assert_eq!(others(text), others(&after), "{text}\n=====\n{after}");
     assert_eq!(add(&after).after.as_ref(), Some(&after), "twice is once");
-    let is_ours = |text: &str, bare: Option<&str>| {
-        add(bare.unwrap_or_default()).after.as_deref() == Some(text)
-    };
-    let record = undo::record_for(change, None, "nvidia", restore, &is_ours).unwrap();
-    let path = Path::new(PATH);
-    let (undone, _) = undo::undo(path, Some(&after), record.as_ref(), "nvidia", restore).unwrap();
-    assert_eq!(undone.after.as_deref(), Some(text), "from {after}");
-    // As if the user had changed the file since.
-    let removal = undo::Removal {
-        before: Some(text),
-        ..undo::Removal::of("nvidia")
-    };
-    if let Some(rest) = restore(&after, removal).unwrap() {
-        assert_eq!(others(text), others(&rest), "{text}\n=====\n{rest}");
+    if let Some(rest) = remove(&after).text {
+        let (before, mut left) = (others(text), others(&rest));
+        // containerd's own default runtime comes back.
+        let is_default = |path: &[String]| path.ends_with(&["runc".into(), "runtime_type".into()]);
+        left.retain(|path, _| before.contains_key(path) || !is_default(path));
+        assert_eq!(before, left, "{text}\n=====\n{rest}");
+        assert_eq!(remove(&rest).names, [] as [&str; 0], "{rest}");
     }
+}
+
+fn is_nvidia(name: &str, _: &str) -> bool {
+    name == "nvidia"
 }
 
 proptest! {
@@ -141,7 +138,7 @@ proptest! {
         let (path, drop_in) = (Path::new(PATH), has_drop_in.then_some(Path::new("/e/conf.d/99.toml")));
         let runtime = runtime(is_all);
         let add = |text: &str| {
-            let files = Files { path, text: Some(text), drop_in, drop_in_text: None, dumped: None, drops_default: false };
+            let files = Files { path, text: Some(text), drop_in, drop_in_text: None, others: &[], dumped: None, drops_default: false };
             containerd::add(files, &runtime)
         };
         // Without a version, the file is one of version 1.
@@ -164,11 +161,11 @@ proptest! {
             let document = tables::parse(path, after);
             prop_assert!(document.is_ok(), "{}\n=====\n{}", text, after);
         }
-        let restore = |text: &str, removal: undo::Removal<'_>| containerd::restore(path, text, removal, drop_in);
+        let remove = |text: &str| containerd::remove(path, text, &is_nvidia).unwrap();
         let main = changes.last().unwrap();
-        check(&text, main, &restore, &others, &|text| add(text).unwrap().pop().unwrap());
+        check(&text, main, &remove, &others, &|text| add(text).unwrap().pop().unwrap());
         let registered = changes[0].after.as_deref().unwrap();
-        prop_assert!(containerd::program(path, registered, "nvidia").unwrap().is_some());
+        prop_assert!(containerd::registered(path, registered).unwrap().contains_key("nvidia"));
     }
 
     #[test]
@@ -177,7 +174,7 @@ proptest! {
         let path = Path::new(PATH);
         let runtime = runtime(is_all);
         let add = |text: &str| {
-            let files = Files { path, text: Some(text), drop_in: None, drop_in_text: None, dumped: None, drops_default: false };
+            let files = Files { path, text: Some(text), drop_in: None, drop_in_text: None, others: &[], dumped: None, drops_default: false };
             crio::add(files, &runtime)
         };
         let changed = [vec!["crio", "runtime", "default_runtime"], vec!["crio", "runtime", "runtimes", "nvidia"]];
@@ -185,9 +182,9 @@ proptest! {
         let Ok(change) = add(&text) else {
             return Ok(());
         };
-        let restore = |text: &str, removal: undo::Removal<'_>| crio::restore(path, text, removal);
-        check(&text, &change, &restore, &others, &|text| add(text).unwrap());
-        prop_assert!(crio::program(path, change.after.as_deref().unwrap(), "nvidia").unwrap().is_some());
+        let remove = |text: &str| crio::remove(path, text, &is_nvidia).unwrap();
+        check(&text, &change, &remove, &others, &|text| add(text).unwrap());
+        prop_assert!(crio::registered(path, change.after.as_deref().unwrap()).unwrap().contains_key("nvidia"));
     }
 
     #[test]
@@ -200,9 +197,9 @@ proptest! {
         let Ok(change) = docker::add(path, Some(&text), &runtime) else {
             return Ok(());
         };
-        let restore = |text: &str, removal: undo::Removal<'_>| docker::restore(path, text, removal);
+        let remove = |text: &str| docker::remove(path, text, &is_nvidia).unwrap();
         let add = |text: &str| docker::add(path, (!text.is_empty()).then_some(text), &runtime).unwrap();
-        check(&text, &change, &restore, &others, &add);
+        check(&text, &change, &remove, &others, &add);
         let path = ["runtimes", "nvidia", "path"].map(String::from).to_vec();
         let values = json_values(change.after.as_deref().unwrap());
         prop_assert_eq!(values.get(&path).map(String::as_str), Some("\"/usr/bin/nvidia-container-runtime\""));

@@ -1,51 +1,58 @@
 //! Edits containerd's configuration, versions 1 to 4.
 //!
-//! From version 2 on the runtime goes to a drop-in file, and the main file only imports it. Older containerd replaces a
-//! plugin's section by that of an imported file instead of merging them, so the drop-in repeats the whole section.
-//! Version 1 lacks such imports, so the main file is edited, and also if no drop-in is wanted.
+//! From version 2 on the runtime goes to a drop-in file, and the main file only imports it. containerd 1.x takes a
+//! plugin's section from the last file that has it, and does not merge, so up to version 2 the drop-in repeats the whole
+//! section. From version 3 on, which only containerd 2 reads, it has our keys alone. Version 1 lacks such imports, so the
+//! main file is edited, and also if no drop-in is wanted.
 
 mod drop_in;
 mod hidden;
 mod look;
 mod section;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libnvc::Result;
 use toml_edit::{DocumentMut, Item, value};
 
-pub(crate) use drop_in::{import_covers, names, pattern_for, share_import, without};
-pub(crate) use hidden::hidden;
-pub(crate) use look::{import_patterns, is_drop_in_of_ours, registered};
-use section::{BUILT_IN, cdi_key, keep_default, plugin_of, register, runtimes_of, version_of};
-
 use super::change::Change;
-use super::undo::Removal;
-use super::{Files, Runtime, tables};
+use super::{Files, IsRemoved, Removed, Runtime, tables};
+pub(crate) use drop_in::{is_copy, pattern_for, with_default_of_others};
+pub(crate) use hidden::hidden;
+pub(crate) use look::{import_patterns, is_drop_in_of_ours, matching, registered};
+use section::{
+    BUILT_IN, NEW_VERSION, cdi_key, keep_default, plugin_of, register, runtimes_of, version_of,
+};
 
 /// containerd's configuration file.
 pub(crate) const CONFIG: &str = "/etc/containerd/config.toml";
 /// The drop-in file.
 pub(crate) const DROP_IN: &str = "/etc/containerd/conf.d/99-nvidia.toml";
 
+/// Returns the drop-in of a main file.
+pub(crate) fn drop_in_beside(config: &Path) -> PathBuf {
+    config.with_file_name("conf.d").join("99-nvidia.toml")
+}
+
 /// Registers the runtime: changes to the drop-in, if there is one, and to the main file.
 pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
     let main = tables::parse(files.path, files.text.unwrap_or_default())?;
-    let effective = match files.dumped {
-        Some(text) => tables::parse(Path::new("containerd config dump"), text)?,
-        None => main.clone(),
+    let dumped = files
+        .dumped
+        .map(|text| tables::parse(Path::new("containerd config dump"), text));
+    let dumped = dumped.transpose()?;
+    // A file that imports another must have its version. containerd says the version that it has made of the file's.
+    let version = match &dumped {
+        Some(dumped) if main.is_empty() => version_of(dumped)?,
+        _ => version_of(&main)?,
     };
-    let version = version_of(&effective)?;
     match files.drop_in {
         Some(path) if version != 1 => {
-            let text = drop_in::text(
-                path,
-                files.drop_in_text,
-                &main,
-                &effective,
-                runtime,
-                files.drops_default,
-            )?;
+            let dumped = match dumped {
+                Some(dumped) if version_of(&dumped)? == version => Some(dumped),
+                _ => None,
+            };
+            let text = drop_in::text(path, files, version, &main, dumped.as_ref(), runtime)?;
             let main = drop_in::import(files.path, main, version, path)?;
             Ok(vec![
                 Change {
@@ -68,11 +75,6 @@ pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
     }
 }
 
-/// Returns the program of a runtime that a text registers itself, rather than by an import.
-pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<String>> {
-    Ok(registered(path, text)?.remove(name))
-}
-
 /// Returns true if a main file disables the CRI plugin, which provides runtimes to pods.
 pub(crate) fn disables_cri(path: &Path, text: &str) -> bool {
     let names = [plugin_of(1), plugin_of(2), plugin_of(3)];
@@ -82,75 +84,92 @@ pub(crate) fn disables_cri(path: &Path, text: &str) -> bool {
     disabled.any(|name| name.as_str().is_some_and(|name| names.contains(&name)))
 }
 
-/// Returns true if a main file imports a drop-in.
-pub(crate) fn imports(path: &Path, text: &str, drop_in: &Path) -> Result<bool> {
-    Ok(drop_in::is_imported(&tables::parse(path, text)?, drop_in))
+/// Returns the runtime that a text makes the default.
+pub(crate) fn default_runtime(path: &Path, text: &str) -> Result<Option<String>> {
+    let document = tables::parse(path, text)?;
+    let key = default_key(version_of(&document)?);
+    Ok(tables::text(document.as_item(), &key).map(Into::into))
 }
 
-/// Removes the runtime from a main file, and the import of the drop-in, if given; the keys that [`add`] sets get their
-/// values from the former text.
-pub(crate) fn restore(
-    path: &Path,
-    text: &str,
-    removal: Removal<'_>,
-    drop_in: Option<&Path>,
-) -> Result<Option<String>> {
+/// Returns the files of an import's patterns that exist, in containerd's order.
+pub(crate) fn imported(path: &Path, text: &str) -> Result<Vec<PathBuf>> {
+    let patterns = import_patterns(path, text)?.unwrap_or_default();
+    Ok(patterns
+        .iter()
+        .flat_map(|pattern| matching(pattern))
+        .collect())
+}
+
+/// Removes runtimes from a file, and a default runtime that is one of them.
+pub(crate) fn remove(path: &Path, text: &str, is_removed: &IsRemoved<'_>) -> Result<Removed> {
+    let names = registered(path, text)?.into_iter();
+    let names = names.filter(|(name, program)| is_removed(name, program));
+    let names: Vec<String> = names.map(|(name, _)| name).collect();
+    if names.is_empty() {
+        return Ok(Removed {
+            text: Some(text.into()),
+            names,
+            had_default: false,
+        });
+    }
     let original = tables::parse(path, text)?;
     let mut document = original.clone();
-    let old = removal.before.map(|text| tables::parse(path, text));
-    let old = old.transpose()?;
-    let old_item = |keys: &[&str]| {
-        old.as_ref()
-            .and_then(|old| tables::get(old.as_item(), keys).cloned())
-    };
     let version = version_of(&document)?;
-    let plugin = plugin_of(version);
-    let name = removal.name;
     let root = document.as_table_mut();
-    let runtime = [&runtimes_of(version)[..], &[name]].concat();
-    let mut changed = changed_keys(version, name);
-    if tables::get_in(root, &runtime).is_some() {
-        tables::put_back(path, root, &runtime, old_item(&runtime))?;
-        let default = ["plugins", plugin, "containerd", "default_runtime_name"];
-        if tables::text_in(root, &default) == Some(name) {
-            tables::put_back(path, root, &default, old_item(&default))?;
-            let others = tables::get_in(root, &runtimes_of(version));
-            let has_others = others
-                .and_then(Item::as_table_like)
-                .is_some_and(|t| !t.is_empty());
-            if has_others && (old.is_none() || removal.others_stay) {
-                keep_default(path, root, version)?;
-                changed.push([&runtimes_of(version)[..], &[BUILT_IN]].concat());
-            }
-        }
-        if old.is_some() && !removal.others_stay {
-            for key in [cdi_key(version), &["plugins", plugin, "enable_cdi"][..]] {
-                tables::put_back(path, root, key, old_item(key))?;
-            }
+    let mut changed = Vec::new();
+    for name in &names {
+        let keys = [&runtimes_of(version)[..], &[name]].concat();
+        tables::remove(root, &keys);
+        changed.push(keys);
+    }
+    let default = default_key(version);
+    let is_default = |name: &str| names.iter().any(|removed| removed == name);
+    let had_default = tables::text_in(root, &default).is_some_and(is_default);
+    if had_default {
+        tables::remove(root, &default);
+        changed.push(default.to_vec());
+        let others = tables::get_in(root, &runtimes_of(version)).and_then(Item::as_table_like);
+        if others.is_some_and(|table| !table.is_empty()) {
+            keep_default(path, root, version)?;
+            changed.push([&runtimes_of(version)[..], &[BUILT_IN]].concat());
         }
     }
-    if let Some(drop_in) = drop_in {
-        drop_in::unimport(root, drop_in, old_item(&["imports"]));
+    Ok(Removed {
+        text: Some(tables::checked(path, &original, &document, &changed)?),
+        names,
+        had_default,
+    })
+}
+
+/// Removes the import of a drop-in from a main file, if the list has it as [`add`] writes it.
+pub(crate) fn without_import(path: &Path, text: &str, drop_in: &Path) -> Result<String> {
+    let original = tables::parse(path, text)?;
+    let mut document = original.clone();
+    let root = document.as_table_mut();
+    if !drop_in::unimport(root, drop_in) {
+        return Ok(text.into());
     }
-    // A version alone is equivalent to no file.
-    let only_version =
-        root.iter().all(|(key, _)| key == "version") && old_item(&["version"]).is_none();
-    (!only_version)
-        .then(|| tables::checked(path, &original, &document, &changed))
-        .transpose()
+    tables::checked(path, &original, &document, &[vec!["imports"]])
+}
+
+/// Returns the key of the default runtime.
+fn default_key(version: i64) -> [&'static str; 4] {
+    [
+        "plugins",
+        plugin_of(version),
+        "containerd",
+        "default_runtime_name",
+    ]
 }
 
 /// Returns the keys that [`add`] may set.
 fn changed_keys(version: i64, name: &str) -> Vec<Vec<&str>> {
-    let plugin = plugin_of(version);
-    let section = ["plugins", plugin, "containerd"];
     vec![
         vec!["version"],
         vec!["imports"],
-        [&section[..], &["default_runtime_name"]].concat(),
+        default_key(version).to_vec(),
         [&runtimes_of(version)[..], &[name]].concat(),
         cdi_key(version).to_vec(),
-        vec!["plugins", plugin, "enable_cdi"],
     ]
 }
 
@@ -164,7 +183,7 @@ fn edited(
     let version = version_of(&document)?;
     let original = document.clone();
     if document.as_table().is_empty() {
-        document.insert("version", value(version));
+        document.insert("version", value(NEW_VERSION));
     }
     register(path, document.as_table_mut(), version, runtime)?;
     if drops_default {

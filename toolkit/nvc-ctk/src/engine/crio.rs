@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use libnvc::Result;
-use toml_edit::{Item, Table};
+use toml_edit::{DocumentMut, Item, Table};
 
 use super::change::Change;
-use super::undo::Removal;
-use super::{Files, Runtime, tables};
+use super::{Files, IsRemoved, Removed, Runtime, tables};
 use crate::toml_values;
 
 /// CRI-O's configuration file.
@@ -22,11 +21,16 @@ const DEFAULT: [&str; 3] = ["crio", "runtime", "default_runtime"];
 /// Registers the runtime in the drop-in, or in the main file if there is none.
 pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Change> {
     let main = tables::parse(files.path, files.text.unwrap_or_default())?;
-    let effective = match files.dumped {
-        Some(text) => tables::parse(Path::new("crio status config"), text)?,
-        None => main.clone(),
+    let mut sources = match files.dumped {
+        Some(text) => vec![tables::parse(Path::new("crio status config"), text)?],
+        None => vec![main.clone()],
     };
-    let options = options_of_default(effective.as_item(), &runtime.name);
+    if files.dumped.is_none() {
+        for other in files.others {
+            sources.push(tables::parse(&other.path, &other.text)?);
+        }
+    }
+    let options = options_of_default(&sources, &runtime.name);
     let (path, before, mut document) = match files.drop_in {
         Some(drop_in) => {
             let text = files.drop_in_text.unwrap_or_default();
@@ -63,9 +67,10 @@ pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Change> {
     })
 }
 
-/// Returns the program of a runtime that a text registers.
-pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<String>> {
-    Ok(registered(path, text)?.remove(name))
+/// Returns the runtime that a text makes the default.
+pub(crate) fn default_runtime(path: &Path, text: &str) -> Result<Option<String>> {
+    let document = tables::parse(path, text)?;
+    Ok(tables::text(document.as_item(), &DEFAULT).map(Into::into))
 }
 
 /// Returns the runtimes that a text registers, with their programs.
@@ -74,30 +79,36 @@ pub(crate) fn registered(path: &Path, text: &str) -> Result<BTreeMap<String, Str
     Ok(tables::programs(&document, &RUNTIMES, &["runtime_path"]))
 }
 
-/// Removes the runtime from a text; the keys that [`add`] sets get their values from the former text.
-pub(crate) fn restore(path: &Path, text: &str, removal: Removal<'_>) -> Result<Option<String>> {
-    let name = removal.name;
+/// Removes runtimes from a text, and a default runtime that is one of them.
+pub(crate) fn remove(path: &Path, text: &str, is_removed: &IsRemoved<'_>) -> Result<Removed> {
+    let names = registered(path, text)?.into_iter();
+    let names = names.filter(|(name, program)| is_removed(name, program));
+    let names: Vec<String> = names.map(|(name, _)| name).collect();
     let original = tables::parse(path, text)?;
     let mut document = original.clone();
-    let old = removal.before.map(|text| tables::parse(path, text));
-    let old = old.transpose()?;
-    let old_item = |keys: &[&str]| {
-        old.as_ref()
-            .and_then(|old| tables::get(old.as_item(), keys).cloned())
-    };
     let root = document.as_table_mut();
-    let mut keys = vec![[&RUNTIMES[..], &[name]].concat()];
-    if tables::text_in(root, &DEFAULT) == Some(name) {
-        keys.push(DEFAULT.to_vec());
+    let mut changed = Vec::new();
+    for name in &names {
+        let keys = [&RUNTIMES[..], &[name]].concat();
+        tables::remove(root, &keys);
+        changed.push(keys);
     }
-    for keys in keys {
-        tables::put_back(path, root, &keys, old_item(&keys))?;
+    let default = tables::text_in(root, &DEFAULT);
+    let had_default = default.is_some_and(|default| names.iter().any(|name| name == default));
+    if had_default {
+        tables::remove(root, &DEFAULT);
+        changed.push(DEFAULT.to_vec());
     }
-    let changed = changed_keys(name);
     // Tables without settings are equivalent to no file.
-    (!is_empty(document.as_item()))
+    let is_bare = !names.is_empty() && is_empty(document.as_item());
+    let text = (!is_bare)
         .then(|| tables::checked(path, &original, &document, &changed))
-        .transpose()
+        .transpose()?;
+    Ok(Removed {
+        text,
+        names,
+        had_default,
+    })
 }
 
 fn is_empty(item: &Item) -> bool {
@@ -110,8 +121,27 @@ fn changed_keys(name: &str) -> [Vec<&str>; 2] {
     [DEFAULT.to_vec(), [&RUNTIMES[..], &[name]].concat()]
 }
 
-fn options_of_default(root: &Item, own: &str) -> Item {
-    let (runtimes, default) = (tables::get(root, &RUNTIMES), tables::text(root, &DEFAULT));
-    let options = tables::options_of_default(runtimes, default, &[own]);
+/// Returns the options of the runtime that containers use otherwise, as CRI-O merges them: later files win, key by key.
+fn options_of_default(sources: &[DocumentMut], own: &str) -> Item {
+    let mut runtimes = Table::new();
+    let mut default = None;
+    for source in sources {
+        let source = source.as_item();
+        default = tables::text(source, &DEFAULT).or(default);
+        let entries = tables::get(source, &RUNTIMES).and_then(Item::as_table_like);
+        for (name, entry) in entries.into_iter().flat_map(|table| table.iter()) {
+            let merged = runtimes.entry(name).or_insert(Item::Table(Table::new()));
+            let keys = entry
+                .as_table_like()
+                .into_iter()
+                .flat_map(|table| table.iter());
+            for (key, value) in keys {
+                if let Some(merged) = merged.as_table_like_mut() {
+                    merged.insert(key, value.clone());
+                }
+            }
+        }
+    }
+    let options = tables::options_of_default(Some(&Item::Table(runtimes)), default, &[own]);
     options.unwrap_or_else(|| Item::Table(Table::new()))
 }

@@ -8,9 +8,8 @@ use jsonc_parser::json;
 use jsonc_parser::{JsonValue, ParseOptions, parse_to_value};
 use libnvc::{Error, ErrorKind, Result};
 
-use super::Runtime;
 use super::change::Change;
-use super::undo::Removal;
+use super::{IsRemoved, Removed, Runtime};
 
 /// dockerd's configuration file.
 pub(crate) const CONFIG: &str = "/etc/docker/daemon.json";
@@ -20,7 +19,8 @@ const NEW: &str = "{\n    \"runtimes\": {}\n}\n";
 
 /// Registers the runtime. `text` is the file's content, None if it is missing.
 pub(crate) fn add(path: &Path, text: Option<&str>, runtime: &Runtime) -> Result<Change> {
-    let document = parse(path, text.unwrap_or(NEW))?;
+    let plain = text.map_or(NEW, without_mark);
+    let document = parse(path, plain)?;
     let root = root_object(path, &document)?;
     let entry = json!({ "path": (runtime.path.as_str()), "args": [] });
     let runtimes = object(path, &root, "runtimes")?;
@@ -42,7 +42,8 @@ pub(crate) fn add(path: &Path, text: Option<&str>, runtime: &Runtime) -> Result<
             set(&features, "cdi", json!(true));
         }
     }
-    let after = checked(path, text.unwrap_or(NEW), &document, &runtime.name)?;
+    let names = std::slice::from_ref(&runtime.name);
+    let after = checked(path, plain, &document, names)?;
     Ok(Change {
         path: path.into(),
         before: text.map(Into::into),
@@ -50,51 +51,54 @@ pub(crate) fn add(path: &Path, text: Option<&str>, runtime: &Runtime) -> Result<
     })
 }
 
-/// Removes the runtime from a text; the keys that [`add`] sets get their values from the former text, if available.
-pub(crate) fn restore(path: &Path, text: &str, removal: Removal<'_>) -> Result<Option<String>> {
-    let Removal {
-        name,
-        before,
-        others_stay,
-    } = removal;
+/// Removes runtimes from a text, and a default runtime that is one of them. `features.cdi` stays: CDI names of others may
+/// need it.
+pub(crate) fn remove(path: &Path, text: &str, is_removed: &IsRemoved<'_>) -> Result<Removed> {
+    let text = without_mark(text);
     let document = parse(path, text)?;
     let root = root_object(path, &document)?;
-    let old = before.map(|text| parse(path, text)).transpose()?;
-    let old = old.as_ref().and_then(CstRootNode::object_value);
-    let old_of = |key: &str| old.as_ref().and_then(|old| old.object_value(key));
-    if let Some(runtimes) = root.object_value("runtimes") {
-        put_back(&runtimes, old_of("runtimes").as_ref(), name);
-        if runtimes.properties().is_empty() && old_of("runtimes").is_none() {
-            remove(&root, "runtimes");
+    let mut names = registered(text);
+    names.retain(|(name, program)| is_removed(name, program));
+    let names: Vec<String> = names.into_iter().map(|(name, _)| name).collect();
+    if let Some(runtimes) = root.object_value("runtimes").filter(|_| !names.is_empty()) {
+        names.iter().for_each(|name| delete(&runtimes, name));
+        if runtimes.properties().is_empty() {
+            delete(&root, "runtimes");
         }
     }
-    if string(&root, "default-runtime").as_deref() == Some(name) {
-        put_back(&root, old.as_ref(), "default-runtime");
-    }
-    let features = root.object_value("features").filter(|_| !others_stay);
-    if let (Some(features), Some(_)) = (features, &old) {
-        put_back(&features, old_of("features").as_ref(), "cdi");
-        if features.properties().is_empty() && old_of("features").is_none() {
-            remove(&root, "features");
-        }
+    let default = string(&root, "default-runtime");
+    let had_default = default.is_some_and(|default| names.contains(&default));
+    if had_default {
+        delete(&root, "default-runtime");
     }
     // An empty object is equivalent to no file.
-    let is_empty = root.properties().is_empty();
-    (!is_empty)
-        .then(|| checked(path, text, &document, name))
-        .transpose()
+    let is_empty = root.properties().is_empty() && !names.is_empty();
+    let text = (!is_empty)
+        .then(|| checked(path, text, &document, &names))
+        .transpose()?;
+    Ok(Removed {
+        text,
+        names,
+        had_default,
+    })
+}
+
+/// Returns a text that makes a runtime the default; `text` is None if there is no file.
+pub(crate) fn with_default(path: &Path, text: Option<&str>, name: &str) -> Result<String> {
+    let text = text.unwrap_or("{}\n");
+    let document = parse(path, text)?;
+    let root = root_object(path, &document)?;
+    set(&root, "default-runtime", CstInputValue::from(name));
+    checked(path, text, &document, &[])
 }
 
 /// Returns an edited document as text, after a check that dockerd can read it, and that no value differs that does not
-/// belong to the runtime `name`.
-fn checked(path: &Path, before: &str, document: &CstRootNode, name: &str) -> Result<String> {
+/// belong to the runtimes of these names.
+fn checked(path: &Path, before: &str, document: &CstRootNode, names: &[String]) -> Result<String> {
     let after = document.to_string();
     parse(path, &after)?;
-    let changed = [
-        vec!["runtimes", name],
-        vec!["default-runtime"],
-        vec!["features", "cdi"],
-    ];
+    let mut changed = vec![vec!["default-runtime"], vec!["features", "cdi"]];
+    changed.extend(names.iter().map(|name| vec!["runtimes", name.as_str()]));
     if others(before, &changed) == others(&after, &changed) {
         return Ok(after);
     }
@@ -105,7 +109,8 @@ fn checked(path: &Path, before: &str, document: &CstRootNode, name: &str) -> Res
     Err(Error::new(ErrorKind::Malformed, text).hint("edit it by hand"))
 }
 
-/// Returns the values that are not below one of the `changed` key paths, without empty objects.
+/// Returns the values that are not below one of the `changed` key paths, without empty objects and nulls, which are the
+/// same to dockerd.
 fn others<'t>(text: &'t str, changed: &[Vec<&str>]) -> BTreeMap<Vec<String>, JsonValue<'t>> {
     let mut found = BTreeMap::new();
     let value = parse_to_value(text, &ParseOptions::default());
@@ -130,29 +135,22 @@ fn flatten<'t>(
                 flatten(value, [&path[..], &[key.to_string()]].concat(), found);
             }
         }
+        JsonValue::Null => {}
         value => drop(found.insert(path, value)),
     }
 }
 
-/// Returns the program of a registered runtime.
-pub(crate) fn program(path: &Path, text: &str, name: &str) -> Result<Option<String>> {
-    let document = parse(path, text)?;
-    let runtimes = root_object(path, &document)?.object_value("runtimes");
-    let entry = runtimes.and_then(|runtimes| runtimes.object_value(name));
-    Ok(entry.map(|entry| string(&entry, "path").unwrap_or_default()))
-}
-
-/// Returns the names of the runtimes with a program.
-pub(crate) fn names(text: &str, program: &str) -> Vec<String> {
-    let value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+/// Returns the runtimes that a text registers, with their programs.
+pub(crate) fn registered(text: &str) -> Vec<(String, String)> {
+    let value: serde_json::Value = serde_json::from_str(without_mark(text)).unwrap_or_default();
     let runtimes = value.get("runtimes").and_then(|value| value.as_object());
-    let is_it = |entry: &serde_json::Value| {
-        entry.get("path").and_then(|path| path.as_str()) == Some(program)
+    let program = |entry: &serde_json::Value| {
+        let path = entry.get("path").and_then(|path| path.as_str());
+        path.unwrap_or_default().to_owned()
     };
-    let found = runtimes.into_iter().flatten();
-    found
-        .filter(|(_, entry)| is_it(entry))
-        .map(|(name, _)| name.clone())
+    let runtimes = runtimes.into_iter().flatten();
+    runtimes
+        .map(|(name, entry)| (name.clone(), program(entry)))
         .collect()
 }
 
@@ -176,32 +174,6 @@ fn is_registered(runtimes: &CstObject, runtime: &Runtime) -> bool {
         && string(&entry, "path").as_deref() == Some(&runtime.path)
 }
 
-/// Sets a key to the value it has in `old`, or removes it.
-fn put_back(object: &CstObject, old: Option<&CstObject>, key: &str) {
-    let value = old
-        .and_then(|old| old.get(key)?.value())
-        .and_then(|value| serde_json::from_str(&value.to_string()).ok());
-    match value {
-        Some(value) => set(object, key, input(value)),
-        None => remove(object, key),
-    }
-}
-
-fn input(value: serde_json::Value) -> CstInputValue {
-    use serde_json::Value;
-    match value {
-        Value::Null => CstInputValue::Null,
-        Value::Bool(value) => CstInputValue::Bool(value),
-        Value::Number(value) => CstInputValue::Number(value.to_string()),
-        Value::String(value) => CstInputValue::String(value),
-        Value::Array(items) => CstInputValue::Array(items.into_iter().map(input).collect()),
-        Value::Object(members) => {
-            let members = members.into_iter().map(|(key, value)| (key, input(value)));
-            CstInputValue::Object(members.collect())
-        }
-    }
-}
-
 fn set(object: &CstObject, key: &str, value: CstInputValue) {
     match object.get(key) {
         Some(property) => property.set_value(value),
@@ -211,7 +183,7 @@ fn set(object: &CstObject, key: &str, value: CstInputValue) {
     }
 }
 
-fn remove(object: &CstObject, key: &str) {
+fn delete(object: &CstObject, key: &str) {
     if let Some(property) = object.get(key) {
         property.remove();
     }
@@ -226,8 +198,12 @@ fn string(object: &CstObject, key: &str) -> Option<String> {
         .ok()
 }
 
-/// Returns an object member; creates it if missing.
+/// Returns an object member; creates it if it is missing, or null as for dockerd.
 fn object(path: &Path, root: &CstObject, key: &str) -> Result<CstObject> {
+    let value = root.get(key).and_then(|property| property.value());
+    if value.is_some_and(|value| value.as_null_keyword().is_some()) {
+        set(root, key, json!({}));
+    }
     root.object_value_or_create(key).ok_or_else(|| {
         let text = format!("{}: {key} is not an object", path.display());
         Error::new(ErrorKind::Malformed, text)
@@ -251,13 +227,25 @@ fn parse(path: &Path, text: &str) -> Result<CstRootNode> {
         let error = malformed("the file is empty".into());
         return Err(error.hint("write {} to it, or remove it"));
     }
-    nvc_cdi::check_json(text).map_err(|error| malformed(error.message()))?;
+    nvc_cdi::check_json(text).map_err(|error| {
+        let error = malformed(error.message());
+        let is_comment = |line: &str| line.trim_start().starts_with("//");
+        if text.lines().any(is_comment) {
+            return error.hint("dockerd takes no comments: remove the lines that begin with //");
+        }
+        error
+    })?;
     let options = ParseOptions {
         allow_comments: false,
         allow_trailing_commas: false,
         ..ParseOptions::default()
     };
     CstRootNode::parse(text, &options).map_err(|error| malformed(error.to_string()))
+}
+
+/// Returns a text without its byte order mark, which dockerd skips.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -270,7 +258,8 @@ mod tests {
         let path = Path::new("d");
         let of = |text: &str| CstRootNode::parse(text, &ParseOptions::default()).unwrap();
         let before = "{\"a\": [1], \"b\": {\"c\": 2.50}, \"features\": {\"x\": 1}}";
-        let checked = |after: &str| checked(path, before, &of(after), "nvidia");
+        let names = ["nvidia".to_owned()];
+        let checked = |after: &str| checked(path, before, &of(after), &names);
         for same in [
             before.to_owned(),
             before.replace("\"x\": 1", "\"x\": 1, \"cdi\": true"),

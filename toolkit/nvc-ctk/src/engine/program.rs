@@ -19,6 +19,11 @@ const PACKAGED: &str = "/usr/bin";
 /// Directories in dockerd's PATH under every service manager.
 const DOCKERS: [&str; 2] = ["/usr/local/bin", PACKAGED];
 
+/// Returns true if a program has the name of the runtime, or of one for a mode.
+pub(crate) fn is_toolkit(program: &str) -> bool {
+    program.contains(RUNTIME)
+}
+
 /// Returns the path of this program; empty if /proc is missing.
 pub(crate) fn own() -> PathBuf {
     std::env::current_exe().unwrap_or_default()

@@ -84,22 +84,6 @@ pub(super) fn options_of_default<S: AsRef<str>>(
         .map(clean)
 }
 
-/// Gives the item at a key path its former value, or removes it.
-pub(super) fn put_back(
-    path: &Path,
-    root: &mut Table,
-    keys: &[&str],
-    before: Option<Item>,
-) -> Result<()> {
-    match (before, keys.split_last()) {
-        (Some(item), Some((key, above))) => {
-            toml_values::insert(table(path, root, above)?, key, item);
-        }
-        _ => remove(root, keys),
-    }
-    Ok(())
-}
-
 /// Returns the table at a key path; creates it if missing.
 pub(super) fn table<'a>(
     path: &Path,

@@ -4,11 +4,11 @@
 //! costs nothing, and decides which devices a specification has: names, UUIDs and nodes follow from their numbers.
 
 use std::fs;
+use std::hash::Hasher as _;
 use std::path::Path;
 
+use fnv::FnvHasher;
 use libnvc::host::{DriverRoot, procfs};
-
-use crate::engine::record;
 
 const CAPABILITIES: &str = "proc/driver/nvidia/capabilities";
 
@@ -19,6 +19,13 @@ pub(super) struct Machine {
     driver: String,
     /// A hash of the list of MIG devices; None if there is none.
     mig: Option<String>,
+}
+
+/// Returns a short hash of a text (FNV-1a); forging it has no benefit.
+fn mark(text: &str) -> String {
+    let mut hasher = FnvHasher::default();
+    hasher.write(text.as_bytes());
+    format!("{}:{:016x}", text.len(), hasher.finish())
 }
 
 impl Machine {
@@ -34,7 +41,7 @@ impl Machine {
         instances.sort();
         Self {
             driver: driver.unwrap_or_default(),
-            mig: (!instances.is_empty()).then(|| record::mark(&instances.join("\n"))),
+            mig: (!instances.is_empty()).then(|| mark(&instances.join("\n"))),
         }
     }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use nvc_hostfile::programs::matches;
 use nvc_policy::config::Config;
 use serde_json::Value;
 
@@ -88,7 +87,10 @@ fn files() -> Result<Vec<File>, Finding> {
         path: path.into(),
         text,
     }];
-    for path in patterns.iter().flat_map(|pattern| matching(pattern)) {
+    for path in patterns
+        .iter()
+        .flat_map(|pattern| containerd::matching(pattern))
+    {
         if let Some(text) = configuration(&path, NO_PODS)? {
             files.push(File { path, text });
         }
@@ -106,25 +108,6 @@ fn usual_imports() -> Vec<PathBuf> {
 /// Returns the version of the installed containerd.
 fn version() -> Option<Vec<u32>> {
     version_in(&ask("containerd", &["--version"]).ok()?)
-}
-
-/// Returns the files that a pattern names, which may have stars in its last component.
-fn matching(pattern: &Path) -> Vec<PathBuf> {
-    let name = pattern.file_name().and_then(|name| name.to_str());
-    let (Some(name), Some(directory)) = (name, pattern.parent()) else {
-        return Vec::new();
-    };
-    if !name.contains('*') {
-        return vec![pattern.into()];
-    }
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let fits = |path: &PathBuf| {
-        let own = path.file_name().and_then(|name| name.to_str());
-        own.is_some_and(|own| matches(name, own))
-    };
-    let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(fits).collect();
-    paths.sort();
-    paths
 }
 
 /// Returns NVIDIA's runtimes by name. The last file that has one counts.
@@ -274,15 +257,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn stars_match_any_text() {
-        assert!(matches("*.toml", "99-nvidia.toml"));
-        assert!(matches("a*.t*ml", "a.toml"));
-        assert!(!matches("*.toml", "99-nvidia.toml.bak"));
-        assert!(!matches("*.toml", "toml"));
-        assert!(matches("a", "a") && !matches("a", "ab"));
-    }
 
     #[test]
     fn crictl_lists_the_runtimes() {

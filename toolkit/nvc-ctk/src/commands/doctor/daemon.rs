@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use nix::unistd::geteuid;
+use crate::engine::daemon::running;
 
 /// Contains the time of the hook's first installation, in seconds since boot as in /proc/uptime.
 const STAMP: &str = "/run/nvidia-container-toolkit/hook-installed";
@@ -46,32 +46,12 @@ pub(super) fn hook(hook: &Path) -> Hook {
 }
 
 /// Returns when the system's dockerd was started, in seconds since boot; None if none runs.
-///
-/// It must belong to root, or for a rootless docker to the caller, because any user can give a process this name. It
-/// must have our root directory: a dockerd in a container or a snap has another one.
 fn started() -> Option<f64> {
-    let identity = |path: &Path| fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
-    let ours = identity(Path::new("/"))?;
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    let found = processes.filter_map(|entry| {
-        let process = entry.path();
-        let name = fs::read_to_string(process.join("comm")).ok()?;
-        let status = fs::read_to_string(process.join("status")).ok()?;
-        let is_it = name.trim_end() == "dockerd" && is_of(&status, &[0, geteuid().as_raw()]);
-        if !is_it || identity(&process.join("root"))? != ours {
-            return None;
-        }
-        start_in(&fs::read_to_string(process.join("stat")).ok()?)
-    });
+    let processes = running("dockerd").into_iter();
+    let found =
+        processes.filter_map(|process| start_in(&fs::read_to_string(process.join("stat")).ok()?));
     // If there are several, such as a rootless one, then the last one, so that there is no false alarm.
     found.reduce(f64::max)
-}
-
-/// Returns true if a text of /proc/PID/status says that all ids of the process are one of these users'.
-fn is_of(status: &str, users: &[u32]) -> bool {
-    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    let is_all = |user: &u32, ids: &str| ids.split_whitespace().all(|id| id == user.to_string());
-    ids.is_some_and(|ids| users.iter().any(|user| is_all(user, ids)))
 }
 
 /// Returns the start time in a text of /proc/PID/stat, in seconds since boot.
@@ -97,23 +77,12 @@ fn written(path: &Path) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_of, start_in};
+    use super::start_in;
 
     #[test]
     fn the_start_is_the_22nd_field() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 11 0 12345 999 1";
         assert_eq!(start_in(stat), Some(123.45));
         assert_eq!(start_in("7 (a"), None);
-    }
-
-    #[test]
-    fn only_daemons_of_root_and_of_the_caller_count() {
-        let status = "Name:\tdockerd\nUid:\t1000\t1000\t1000\t1000\nGid:\t0\t0\t0\t0\n";
-        assert!(is_of(status, &[0, 1000]));
-        assert!(!is_of(status, &[0, 0]));
-        assert!(is_of("Uid:\t0\t0\t0\t0\n", &[0, 1000]));
-        // A program of root's that a user started, and that may be anything.
-        assert!(!is_of("Uid:\t1000\t0\t0\t0\n", &[0, 1000]));
-        assert!(!is_of("", &[0]));
     }
 }

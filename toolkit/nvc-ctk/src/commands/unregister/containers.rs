@@ -1,19 +1,14 @@
 //! Finds running containers of the NVIDIA runtime: without it, their engine cannot stop them.
 //!
-//! containerd, and so docker, notes the runtime's program in a container's bundle; CRI-O's and Podman's conmon has it on its
-//! command line. That is in the process's memory, which can be a file of a filesystem that its user serves, and does not
-//! answer: another process reads it, with a deadline.
+//! containerd, and so docker, notes the runtime's program in a container's bundle; root's conmon, of CRI-O and podman, has
+//! it on its command line. Processes of other users are not read: their memory can be a file of a filesystem that does
+//! not answer.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use std::time::{Duration, Instant};
-
-use log::warn;
-
-use super::mentions::Programs;
-use crate::ask::ask_within;
+use super::programs::Programs;
 
 /// Bundles of running containers, as `NAMESPACE/ID` below these directories.
 const BUNDLES: [&str; 3] = [
@@ -27,9 +22,6 @@ const DOCKERS: &str = "moby";
 
 /// The name of the process that watches over a container of CRI-O or Podman.
 const CONMON: &str = "conmon";
-
-/// How long reading all of their command lines may take.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Size limit of the files that are read.
 const MAX_SIZE: u64 = 64 << 10;
@@ -87,9 +79,12 @@ impl fmt::Display for Running {
     }
 }
 
+/// Where docker keeps its containers.
+const DOCKER: &str = "var/lib/docker/containers";
+
 /// Returns the running containers of these programs, by engine. `root` is `/`, except in tests.
-pub(super) fn running(root: &Path, programs: &Programs<'_>, timeout: Duration) -> Vec<Running> {
-    by_engine(containers(root, programs, timeout))
+pub(super) fn running(root: &Path, programs: &Programs<'_>) -> Vec<Running> {
+    by_engine(containers(root, programs))
 }
 
 /// Puts the containers of each engine together; they are sorted.
@@ -104,40 +99,22 @@ fn by_engine(containers: Vec<Container>) -> Vec<Running> {
     engines
 }
 
-fn containers(root: &Path, programs: &Programs<'_>, timeout: Duration) -> Vec<Container> {
+fn containers(root: &Path, programs: &Programs<'_>) -> Vec<Container> {
     let mut found: Vec<Container> = BUNDLES
         .iter()
         .flat_map(|top| entries(&root.join(top)))
         .flat_map(|namespace| entries(&namespace))
         .filter_map(|bundle| of_bundle(root, &bundle, programs))
         .collect();
-    let end = Instant::now() + timeout;
-    for process in conmons(&root.join("proc")) {
-        let rest = end.saturating_duration_since(Instant::now());
-        if rest.is_zero() {
-            warn!(
-                "running containers of podman and CRI-O may use the runtime, too: podman ps; crictl ps"
-            );
-            break;
-        }
-        let line = process.join("cmdline");
-        let Some(line) = line.to_str().map(|path| ask_within("cat", &[path], rest)) else {
-            continue;
-        };
-        // It may have ended.
-        found.extend(line.ok().and_then(|line| of_conmon(&line, programs)));
-    }
-    found.sort();
-    found
-}
-
-/// Returns the processes of that name, root's first: any user can have some that do not answer.
-fn conmons(proc: &Path) -> Vec<PathBuf> {
     let is_conmon = |process: &PathBuf| {
         text(&process.join("comm")).is_some_and(|name| name.trim_end() == CONMON)
+            && is_root_s(process)
     };
-    let mut found: Vec<PathBuf> = entries(proc).into_iter().filter(is_conmon).collect();
-    found.sort_by_key(|process| !is_root_s(process));
+    let conmons = entries(&root.join("proc")).into_iter().filter(is_conmon);
+    found.extend(
+        conmons.filter_map(|process| of_conmon(&text(&process.join("cmdline"))?, programs)),
+    );
+    found.sort();
     found
 }
 
@@ -163,18 +140,24 @@ fn of_bundle(root: &Path, bundle: &Path, programs: &Programs<'_>) -> Option<Cont
         DOCKERS => "docker",
         _ => "containerd",
     };
+    let id = bundle.file_name()?.to_string_lossy().into_owned();
+    let name = (engine == "docker").then(|| name_of(root, &id)).flatten();
     is_running.then(|| Container {
         engine: engine.into(),
-        id: bundle
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into(),
+        id: name.unwrap_or(id),
         pid: Some(pid),
     })
 }
 
-/// Any user, and any container, can have a process of this name: nothing that its command line says is looked up.
+/// Returns the name of docker's container, as `docker ps` shows it.
+fn name_of(root: &Path, id: &str) -> Option<String> {
+    let file = root.join(DOCKER).join(id).join("config.v2.json");
+    let settings: serde_json::Value = serde_json::from_str(&text(&file)?).ok()?;
+    let name = settings.get("Name")?.as_str()?;
+    Some(name.trim_start_matches('/').into())
+}
+
+/// Nothing that its command line says is looked up.
 fn of_conmon(line: &str, programs: &Programs<'_>) -> Option<Container> {
     let words: Vec<&str> = line.split('\0').collect();
     let program = Path::new(words.first()?).file_name()?;
@@ -184,9 +167,7 @@ fn of_conmon(line: &str, programs: &Programs<'_>) -> Option<Container> {
         let mut pairs = pairs.filter(|pair| pair[0] == short || pair[0] == long);
         pairs.next().map(|pair| pair[1])
     };
-    programs
-        .include_as_written(value("-r", "--runtime")?)
-        .then_some(())?;
+    programs.include(value("-r", "--runtime")?).then_some(())?;
     let id = value("-c", "--cid")?;
     let is_plain = id.chars().all(|c| c.is_ascii_alphanumeric());
     is_plain.then(|| Container {
@@ -290,17 +271,21 @@ mod tests {
         // Its user lets nobody read its memory.
         put("proc/1/comm", "conmon\n");
         put("proc/1/status", "Uid:\t7\t7\t7\t7\n");
+        put(
+            &format!("{DOCKER}/one/config.v2.json"),
+            "{\"ID\": \"one\", \"Name\": \"/web\"}",
+        );
         let ids = "Name:\tconmon\nUid:\t0\t0\t0\t0\n";
         put("proc/21/status", ids);
         let fifo = nix::sys::stat::Mode::S_IRWXU;
         nix::unistd::mkfifo(&root.join("proc/1/cmdline"), fifo).unwrap();
-        let found: Vec<String> = containers(&root, &programs, Duration::from_secs(2))
+        let found: Vec<String> = containers(&root, &programs)
             .into_iter()
             .map(|found| format!("{} {} {:?}", found.engine, found.id, found.pid))
             .collect();
         let expected = [
             "containerd two Some(18)",
-            "docker one Some(17)",
+            "docker web Some(17)",
             "podman or CRI-O three None",
         ];
         assert_eq!(found, expected);

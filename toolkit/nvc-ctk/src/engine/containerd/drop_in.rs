@@ -1,148 +1,133 @@
 //! Edits containerd's drop-in file, and the main file's import of it.
 //!
-//! The file is ours. Some of its runtimes are those that `configure` registered, the others are copies of the main file's.
-//! Several names share the file, so registering or removing one keeps the others.
+//! The file is ours. Several names share it, so registering one keeps the others.
 
 use std::path::Path;
 
 use libnvc::Result;
-use nvc_hostfile::programs::matches;
-use toml_edit::{Array, DocumentMut, Item, Table, Value, value};
+use toml_edit::{Array, DocumentMut, Item, Table, value};
 
 use super::section::{
     cdi_key, keep_default, options_of_default, plugin_of, register, runtimes_of, version_of,
 };
-use crate::engine::{Runtime, tables};
+use super::{default_key, look::program};
+use crate::engine::{Files, Runtime, tables};
+use crate::toml_values;
 
-/// Begins the first line of a drop-in whose entries do not show which of them are ours. An array of their names follows.
-const HEADER: &str = "# Registered by nvidia-ctk runtime configure: ";
+/// The first version whose files containerd merges.
+const FIRST_MERGED: i64 = 3;
 
-/// Builds the drop-in: the version, the plugin's section of `effective`, and our runtimes in it: the given one, and those
-/// that `text`, the file as it is, has besides. `main` is the main file.
+/// Builds the drop-in: the version, up to version 2 the plugin's section as it is otherwise, and our runtimes in it: the
+/// given one, and those that the file has besides. `dumped` is containerd's own account of its configuration, if that has
+/// the same version.
 pub(super) fn text(
     path: &Path,
-    text: Option<&str>,
+    files: Files<'_>,
+    version: i64,
     main: &DocumentMut,
-    effective: &DocumentMut,
+    dumped: Option<&DocumentMut>,
     runtime: &Runtime,
-    drops_default: bool,
 ) -> Result<String> {
-    let version = version_of(effective)?;
-    let plugin = plugin_of(version);
-    let mut others = match text {
-        Some(text) => registered(path, text, main)?,
+    let section = match dumped {
+        Some(dumped) => section(dumped, version),
+        None => last_section(files, version, main)?,
+    };
+    let mut others = match files.drop_in_text {
+        Some(text) => registered(path, text, section.as_ref())?,
         None => Vec::new(),
     };
     others.retain(|other| other.name != runtime.name);
-    let mut document = DocumentMut::new();
-    document.insert("version", value(version));
-    if let Some(section) = tables::get(effective.as_item(), &["plugins", plugin]) {
-        let mut plugins = Table::new();
-        plugins.set_implicit(true);
-        plugins.insert(plugin, tables::clean(section));
-        document.insert("plugins", Item::Table(plugins));
-    }
-    let root = document.as_table_mut();
     let mut names: Vec<String> = others.iter().map(|other| other.name.clone()).collect();
     names.push(runtime.name.clone());
     names.sort();
-    // An entry of an earlier call would keep old options: copy the default runtime's again.
-    if options_of_default(root, version, &names).is_some() {
+    let mut document = DocumentMut::new();
+    document.insert("version", value(version));
+    let mut around = DocumentMut::new();
+    if let Some(section) = section {
+        let mut plugins = Table::new();
+        plugins.set_implicit(true);
+        plugins.insert(plugin_of(version), section);
+        around.insert("plugins", Item::Table(plugins));
+    }
+    let options = options_of_default(around.as_table(), version, &names);
+    let is_default_of_others = |name: &str| {
+        let default = tables::text(around.as_item(), &default_key(version));
+        version < FIRST_MERGED && default == Some(name)
+    };
+    if version < FIRST_MERGED
+        && let Some(plugins) = around.get("plugins")
+    {
+        document.insert("plugins", plugins.clone());
+    }
+    let root = document.as_table_mut();
+    // An entry of an earlier call would keep old options: the default runtime's are copied again.
+    if options.is_some() {
         for name in &names {
             tables::remove(root, &[&runtimes_of(version)[..], &[name]].concat());
         }
     }
     for mut other in others {
-        other.set_as_default &= !runtime.set_as_default;
-        register(path, root, version, &other)?;
+        other.set_as_default &= !runtime.set_as_default && !is_default_of_others(&other.name);
+        add(path, root, version, &other, options.as_ref())?;
     }
-    register(path, root, version, runtime)?;
-    if drops_default {
+    add(path, root, version, runtime, options.as_ref())?;
+    if files.drops_default {
         keep_default(path, root, version)?;
     }
     document.sort_values(); // the file is ours
-    with_header(path, &names, &document, main)
+    Ok(document.to_string())
 }
 
-/// Removes a runtime from the drop-in; None if nothing is left in it but a copy of the main file's section.
-pub(crate) fn without(
+/// Adds a runtime with these options, unless it has an entry.
+fn add(
     path: &Path,
-    text: &str,
-    name: &str,
-    main: &DocumentMut,
-) -> Result<Option<String>> {
-    let mut names = names(path, text, main)?;
-    names.retain(|other| other != name);
-    let mut document = tables::parse(path, without_header(text))?;
-    let version = version_of(&document)?;
-    if names.is_empty() && !has_more(&document, version) {
-        return Ok(None);
-    }
-    let root = document.as_table_mut();
-    tables::remove(root, &[&runtimes_of(version)[..], &[name]].concat());
-    let default = [
-        "plugins",
-        plugin_of(version),
-        "containerd",
-        "default_runtime_name",
-    ];
-    if tables::text_in(root, &default) == Some(name) {
-        tables::remove(root, &default);
-        if let Some(former) =
-            tables::text(main.as_item(), &default).filter(|former| *former != name)
-        {
-            let section = tables::table(path, root, &default[..3])?;
-            tables::set(section, default[3], former);
+    root: &mut Table,
+    version: i64,
+    runtime: &Runtime,
+    options: Option<&Item>,
+) -> Result<()> {
+    if let Some(options) = options {
+        let runtimes = tables::table(path, root, &runtimes_of(version))?;
+        if runtimes.get(&runtime.name).is_none() {
+            toml_values::insert(runtimes, &runtime.name, options.clone());
         }
-        keep_default(path, root, version)?;
-        document.sort_values();
     }
-    with_header(path, &names, &document, main).map(Some)
+    register(path, root, version, runtime)
 }
 
-/// Returns the names of our runtimes in a drop-in, sorted: those in its header, or without one, those with a program of the
-/// toolkit that the main file lacks.
-pub(crate) fn names(path: &Path, text: &str, main: &DocumentMut) -> Result<Vec<String>> {
-    let document = tables::parse(path, text)?;
-    let entries = entries(&document)?;
-    let listed = text
-        .lines()
-        .next()
-        .and_then(|line| line.strip_prefix(HEADER));
-    let listed: Option<Vec<String>> = listed.and_then(|list| {
-        let list: Value = list.parse().ok()?;
-        let names = list.as_array()?.iter();
-        Some(
-            names
-                .filter_map(|name| Some(name.as_str()?.into()))
-                .collect(),
-        )
-    });
-    let main = tables::get(main.as_item(), &runtimes_of(version_of(main)?));
-    let is_ours = |name: &str, entry: &Item| match &listed {
-        Some(listed) => listed.iter().any(|listed| listed == name),
-        None => is_toolkit(entry) && main.is_none_or(|main| main.get(name).is_none()),
-    };
-    let ours = entries.filter(|(name, entry)| is_ours(name, entry));
-    let mut names: Vec<String> = ours.map(|(name, _)| name.to_owned()).collect();
-    names.sort();
-    Ok(names)
+/// Returns the plugin's section of a document.
+fn section(document: &DocumentMut, version: i64) -> Option<Item> {
+    let section = tables::get(document.as_item(), &["plugins", plugin_of(version)]);
+    section.map(tables::clean)
 }
 
-/// Returns our runtimes in a drop-in.
-fn registered(path: &Path, text: &str, main: &DocumentMut) -> Result<Vec<Runtime>> {
-    let names = names(path, text, main)?;
+/// Returns the section of the last file that has one: containerd 1.x takes that alone, and later ones merge it into those
+/// before, so that repeating it changes nothing.
+fn last_section(files: Files<'_>, version: i64, main: &DocumentMut) -> Result<Option<Item>> {
+    let mut last = section(main, version);
+    for other in files.others {
+        let document = tables::parse(&other.path, &other.text)?;
+        last = section(&document, version).or(last);
+    }
+    Ok(last)
+}
+
+/// Returns our runtimes in a drop-in: those that the other files lack, or have with another program.
+fn registered(path: &Path, text: &str, others: Option<&Item>) -> Result<Vec<Runtime>> {
     let document = tables::parse(path, text)?;
     let version = version_of(&document)?;
-    let default = [
-        "plugins",
-        plugin_of(version),
-        "containerd",
-        "default_runtime_name",
-    ];
-    let default = tables::text(document.as_item(), &default);
+    let default = tables::text(document.as_item(), &default_key(version));
     let enables_cdi = tables::get(document.as_item(), cdi_key(version)).and_then(Item::as_bool);
-    let ours = entries(&document)?.filter(|(name, _)| names.iter().any(|known| known == name));
+    let others = others.and_then(|section| tables::get(section, &["containerd", "runtimes"]));
+    let is_other = |name: &str, entry: &Item| {
+        let other = others.and_then(|others| others.get(name));
+        other.is_some_and(|other| program(other) == program(entry))
+    };
+    let runtimes = tables::get(document.as_item(), &runtimes_of(version));
+    let runtimes = runtimes.and_then(Item::as_table_like);
+    let all = runtimes.into_iter().flat_map(|table| table.iter());
+    // `keep_default` adds it.
+    let ours = all.filter(|(name, entry)| !is_other(name, entry) && *name != super::BUILT_IN);
     let ours = ours.map(|(name, entry)| Runtime {
         name: name.into(),
         path: program(entry).into(),
@@ -152,49 +137,62 @@ fn registered(path: &Path, text: &str, main: &DocumentMut) -> Result<Vec<Runtime
     Ok(ours.collect())
 }
 
-/// Returns the runtimes in a document.
-fn entries(document: &DocumentMut) -> Result<impl Iterator<Item = (&str, &Item)>> {
-    let runtimes = runtimes_of(version_of(document)?);
-    let runtimes = tables::get(document.as_item(), &runtimes).and_then(Item::as_table_like);
-    Ok(runtimes.into_iter().flat_map(|table| table.iter()))
+/// Returns a drop-in that lost its default runtime with that of the other files, whose section it repeats.
+pub(crate) fn with_default_of_others(path: &Path, text: &str, others: &[&str]) -> Result<String> {
+    let mut document = tables::parse(path, text)?;
+    let version = version_of(&document)?;
+    let key = default_key(version);
+    if version >= FIRST_MERGED || tables::text(document.as_item(), &key).is_some() {
+        return Ok(text.into());
+    }
+    let mut default = None;
+    for other in others {
+        let section = section(&tables::parse(path, other)?, version);
+        if let Some(section) = section {
+            default = tables::text(&section, &key[2..]).map(str::to_owned);
+        }
+    }
+    if let Some(default) = default {
+        let section = tables::table(path, document.as_table_mut(), &key[..3])?;
+        tables::set(section, key[3], default);
+        document.sort_values();
+    }
+    Ok(document.to_string())
 }
 
-fn program(entry: &Item) -> &str {
-    tables::text(entry, &["options", "BinaryName"]).unwrap_or_default()
-}
-
-fn is_toolkit(entry: &Item) -> bool {
-    program(entry).contains("nvidia-container-runtime")
-}
-
-/// Returns true if a drop-in has settings that we do not write: somebody else wrote the file.
-fn has_more(document: &DocumentMut, version: i64) -> bool {
+/// Returns true if a drop-in says nothing that other files do not say as well. `others` are their texts, the main file's
+/// first.
+pub(crate) fn is_copy(path: &Path, text: &str, others: &[&str]) -> Result<bool> {
+    let mut document = tables::parse(path, text)?;
+    let version = version_of(&document)?;
+    let mut last = None;
+    for other in others {
+        last = section(&tables::parse(path, other)?, version).or(last);
+    }
+    // What `configure` adds beside a runtime.
+    let built_in = [&runtimes_of(version)[..], &[super::BUILT_IN]].concat();
+    let has_built_in =
+        (last.as_ref()).is_some_and(|last| tables::get(last, &built_in[2..]).is_some());
+    if !has_built_in {
+        tables::remove(document.as_table_mut(), &built_in);
+    }
+    tables::remove(document.as_table_mut(), cdi_key(version));
+    let is_known = |key: &str| ["version", "plugins"].contains(&key);
     let plugins = document.get("plugins").and_then(Item::as_table_like);
     let mut plugins = plugins.into_iter().flat_map(|table| table.iter());
-    let mut keys = document.iter().map(|(key, _)| key);
-    keys.any(|key| !["version", "plugins"].contains(&key))
-        || plugins.any(|(name, _)| name != plugin_of(version))
+    Ok(document.iter().all(|(key, _)| is_known(key))
+        && plugins.all(|(name, item)| name == plugin_of(version) && is_within(item, last.as_ref())))
 }
 
-/// Returns a drop-in's text, with a header if its entries do not show which of them are ours.
-fn with_header(
-    path: &Path,
-    ours: &[String],
-    document: &DocumentMut,
-    main: &DocumentMut,
-) -> Result<String> {
-    let text = document.to_string();
-    if names(path, &text, main)? == ours {
-        return Ok(text);
+/// Returns true if another item has all of an item's values.
+fn is_within(item: &Item, other: Option<&Item>) -> bool {
+    match item.as_table_like() {
+        Some(table) => table.iter().all(|(key, item)| {
+            let other = other.and_then(|other| tables::get(other, &[key]));
+            is_within(item, other)
+        }),
+        None => other.is_some_and(|other| toml_values::equal(item, other)),
     }
-    let ours: Array = ours.iter().collect();
-    Ok(format!("{HEADER}{ours}\n{text}"))
-}
-
-fn without_header(text: &str) -> &str {
-    let first = text.split_once('\n');
-    let first = first.filter(|(line, _)| line.starts_with(HEADER));
-    first.map_or(text, |(_, rest)| rest)
 }
 
 /// Returns the main file with the import, and with a version if it was empty.
@@ -222,55 +220,19 @@ pub(super) fn import(
     tables::checked(path, &original, &document, &changed)
 }
 
-/// Returns true if a main file imports the drop-in as [`import`] does.
-pub(super) fn is_imported(main: &DocumentMut, drop_in: &Path) -> bool {
+/// Removes the import that [`import`] adds from a main file; returns true if it was there.
+pub(super) fn unimport(root: &mut Table, drop_in: &Path) -> bool {
     let pattern = pattern_for(drop_in);
-    let imports = main.get("imports").and_then(Item::as_array);
-    let mut imports = imports.into_iter().flatten();
-    imports.any(|entry| entry.as_str() == Some(&pattern))
-}
-
-/// Removes the import from a main file; `before` is the former list, if known. What that has is not ours, nor what the
-/// administrator has added since.
-pub(super) fn unimport(root: &mut Table, drop_in: &Path, before: Option<Item>) {
-    let pattern = pattern_for(drop_in);
-    let former = before.as_ref().and_then(Item::as_array);
-    let is_ours = |entry: &Value| entry.as_str() == Some(&pattern);
-    if former.is_some_and(|former| former.iter().any(is_ours)) {
-        return;
-    }
     let Some(imports) = root.get_mut("imports").and_then(Item::as_array_mut) else {
-        return;
+        return false;
     };
-    imports.retain(|entry| !is_ours(entry));
-    let texts = |list: &Array| -> Vec<_> {
-        let texts = list.iter().map(|entry| entry.as_str().map(String::from));
-        texts.collect()
-    };
-    let is_former = former.is_some_and(|former| texts(former) == texts(imports));
-    let is_empty = imports.is_empty();
-    match before {
-        Some(before) if is_former => {
-            root.insert("imports", before);
-        }
-        _ if is_empty => {
-            root.remove("imports");
-        }
-        _ => {}
+    let before = imports.len();
+    imports.retain(|entry| entry.as_str() != Some(&pattern));
+    let is_removed = imports.len() < before;
+    if is_removed && imports.is_empty() {
+        root.remove("imports");
     }
-}
-
-/// Returns true if two drop-ins need the same import.
-pub(crate) fn share_import(one: &Path, other: &Path) -> bool {
-    pattern_for(one) == pattern_for(other)
-}
-
-/// Returns true if the import of a drop-in covers another file of its directory.
-pub(crate) fn import_covers(drop_in: &Path, other: &Path) -> bool {
-    let pattern = pattern_for(drop_in);
-    let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
-    let names = (name(Path::new(&pattern)), name(other));
-    other != drop_in && matches!(names, (Some(pattern), Some(name)) if matches(&pattern, &name))
+    is_removed
 }
 
 /// Returns the import pattern: the drop-in's whole directory, so that other drop-ins work too.

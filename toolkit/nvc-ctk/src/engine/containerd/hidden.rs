@@ -6,8 +6,9 @@ use std::path::Path;
 use libnvc::Result;
 use toml_edit::Item;
 
-use super::drop_in;
+use super::look::registered;
 use super::section::{plugin_of, version_of};
+use crate::engine::program::is_toolkit;
 use crate::engine::tables;
 use crate::toml_values;
 
@@ -43,7 +44,9 @@ pub(crate) fn hidden(
     let mut hidden = Hidden::default();
     // The entries that we add are no copies.
     let mut added: Vec<Vec<&str>> = vec![vec!["enable_cdi"]];
-    let names = drop_in::names(drop_in_path, drop_in_text, &document)?;
+    let names = registered(drop_in_path, drop_in_text)?.into_iter();
+    let names = names.filter(|(_, program)| is_toolkit(program));
+    let names: Vec<String> = names.map(|(name, _)| name).collect();
     let default = tables::text(own, &["containerd", "default_runtime_name"]);
     for name in &names {
         added.push(vec!["containerd", "runtimes", name]);

@@ -11,7 +11,7 @@ use crate::toml_values;
 /// containerd's runtime if its configuration names none.
 pub(super) const BUILT_IN: &str = "runc";
 /// The version assumed for a missing file.
-const NEW_VERSION: i64 = 2;
+pub(super) const NEW_VERSION: i64 = 2;
 
 /// Returns the version of a configuration: 2 if it is empty, 1 if it has no version.
 pub(super) fn version_of(document: &DocumentMut) -> Result<i64> {
@@ -80,12 +80,6 @@ pub(super) fn register(
     let containerd = tables::table(path, root, &section)?;
     if runtime.set_as_default {
         tables::set(containerd, "default_runtime_name", runtime.name.as_str());
-    } else if containerd
-        .get("default_runtime_name")
-        .and_then(Item::as_str)
-        == Some(&runtime.name)
-    {
-        containerd.remove("default_runtime_name");
     }
     let runtimes = tables::table(path, containerd, &["runtimes"])?;
     if runtimes.get(&runtime.name).is_none() {

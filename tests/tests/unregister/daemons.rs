@@ -1,0 +1,134 @@
+//! Engines whose command line names another file, or contradicts it.
+
+use super::world::*;
+
+const UNITS: &str = "etc/systemd/system";
+
+/// A daemon reads the file that its command line names.
+pub(super) fn the_file_that_a_daemon_reads_is_edited() {
+    for (engine, daemon, file, text) in [
+        ("docker", "dockerd --config-file", "srv/other.json", "{}"),
+        (
+            "containerd",
+            "containerd --config",
+            "srv/other.toml",
+            "version = 2\n",
+        ),
+        ("crio", "crio --config", "srv/crio.conf", ""),
+    ] {
+        for line in [
+            format!("ExecStart=/usr/bin/{daemon} /{file}"),
+            format!("Environment=FILE=/{file}\nExecStart=/usr/bin/{daemon}=${{FILE}}"),
+        ] {
+            let world = World::new();
+            world.put(file, text, 0o644);
+            let unit = format!("[Service]\n{line}\n");
+            world.put(&format!("{UNITS}/{engine}.service"), &unit, 0o644);
+            let configure = format!("{CONFIGURE} --runtime={engine}");
+            let outcome = world.succeeds(&configure);
+            let said = format!("{engine} reads /{file}");
+            assert!(outcome.stderr.contains(&said), "{outcome:#?}");
+            let written = match engine {
+                "docker" => file,
+                "containerd" => "srv/conf.d/99-nvidia.toml",
+                _ => CRIO,
+            };
+            assert!(
+                world.text(written).unwrap().contains("nvidia"),
+                "{outcome:#?}"
+            );
+            if engine == "containerd" {
+                assert!(world.text(file).unwrap().contains("/srv/conf.d/*.toml"));
+            }
+            world.succeeds(UNREGISTER);
+            for path in [written, file] {
+                assert!(
+                    !world.text(path).unwrap_or_default().contains("nvidia"),
+                    "{path}"
+                );
+            }
+            // The caller's option wins.
+            if engine == "docker" {
+                world.succeeds(&format!("{configure} --config=/{DAEMON}"));
+                assert!(world.text(DAEMON).is_some());
+            }
+        }
+    }
+}
+
+/// dockerd does not start with a setting in both places.
+pub(super) fn what_dockerd_refuses_twice_is_refused() {
+    let world = World::new();
+    let unit = "[Service]\nExecStart=/usr/bin/dockerd\n";
+    world.put(&format!("{UNITS}/docker.service"), unit, 0o644);
+    let options = "EnvironmentFile=-/etc/default/docker\nExecStart=\nExecStart=dockerd $OPTIONS";
+    let drop_in = format!("[Service]\n{options}\n");
+    world.put(&format!("{UNITS}/docker.service.d/o.conf"), &drop_in, 0o644);
+    world.put(
+        "etc/default/docker",
+        "OPTIONS=\"--default-runtime=nvidia --add-runtime nvidia=/x\"\n",
+        0o644,
+    );
+    let configure = format!("{CONFIGURE} --runtime=docker");
+    let outcome = world.run(&format!("{configure} --nvidia-set-as-default"));
+    assert_eq!(outcome.status, Some(1), "{outcome:#?}");
+    for said in [
+        "docker.service.d/o.conf:4",
+        "--default-runtime",
+        "leave out",
+    ] {
+        assert!(outcome.stderr.contains(said), "{said} {outcome:#?}");
+    }
+    assert_eq!(world.text(DAEMON), None);
+    let outcome = world.succeeds(&configure);
+    assert!(
+        outcome.stderr.contains("--add-runtime=nvidia=/x"),
+        "{outcome:#?}"
+    );
+    let outcome = world.succeeds(UNREGISTER);
+    let last = outcome.stderr.lines().last().unwrap();
+    assert!(last.contains("systemctl restart docker"), "{outcome:#?}");
+    assert!(
+        outcome.stderr.contains("remove --default-runtime"),
+        "{outcome:#?}"
+    );
+}
+
+/// A reload keeps a default runtime that the file no longer names.
+pub(super) fn a_default_runtime_is_forgotten_by_the_running_docker() {
+    let systemctl = "#!/bin/sh\necho \"$*\" >> /systemctl\n\
+        [ \"$1\" != reload ] || sed -n \"s/.*default-runtime\\\": *\\\"\\\\([a-z]*\\\\).*/\\\\1/p\" /etc/docker/daemon.json > /new\n\
+        [ ! -s /new ] || mv /new /default\n";
+    let docker = "#!/bin/sh\necho \"{\\\"DefaultRuntime\\\": \\\"$(cat /default)\\\"}\"\n";
+    for answers in [true, false] {
+        let world = World::new();
+        world.put("default", "nvidia\n", 0o644);
+        world.put("programs/systemctl", systemctl, 0o755);
+        if answers {
+            world.put("programs/docker", docker, 0o755);
+        }
+        world.succeeds(&format!(
+            "{CONFIGURE} --runtime=docker --nvidia-set-as-default"
+        ));
+        let outcome = world.succeeds(UNREGISTER);
+        assert_eq!(world.text(DAEMON), None);
+        assert_eq!(world.text("default").unwrap().trim(), "runc");
+        let last = outcome.stderr.lines().last().unwrap();
+        let needs_restart = last.contains("systemctl restart docker");
+        assert_eq!(needs_restart, !answers, "{outcome:#?}");
+    }
+}
+
+pub(super) fn an_unchanged_file_needs_no_restart() {
+    for engine in ["docker", "containerd", "crio"] {
+        let world = World::new();
+        let configure = format!("{CONFIGURE} --runtime={engine} --restart");
+        let outcome = world.succeeds(&configure);
+        assert!(outcome.stderr.contains("Restarted"), "{outcome:#?}");
+        let restart = format!("restart {engine}\n");
+        assert_eq!(world.text("systemctl"), Some(restart.clone()));
+        let outcome = world.succeeds(&configure);
+        assert!(outcome.stderr.contains("Nothing to change"), "{outcome:#?}");
+        assert_eq!(world.text("systemctl"), Some(restart));
+    }
+}
