@@ -103,12 +103,7 @@ mod tests {
         for (text, expected) in [
             ("", "localhost:3476"),
             ("-l a:1", "a:1"),
-            ("--l a:1", "a:1"),
-            ("-l=a:1", "a:1"),
-            ("--l=a:1 -d x", "a:1"),
-            ("-l a:1 word -l b:2", "a:1"),
-            ("- -l b:2", "localhost:3476"),
-            ("-- -l b:2", "localhost:3476"),
+            ("--l=a:1 -d x word -l b:2", "a:1"),
             ("-v=false -l a:1", "a:1"),
         ] {
             assert_eq!(listen(text), expected, "{text}");
@@ -117,16 +112,10 @@ mod tests {
 
     #[test]
     fn mistakes_and_questions() {
-        for (text, expected) in [
-            ("--frob", "flag provided but not defined: -frob"),
-            ("-l", "flag needs an argument: -l"),
-            ("-v=x", "invalid boolean value \"x\" for -v: parse error"),
-        ] {
-            let Invocation::Misuse(message) = invocation(text) else {
-                panic!("{text}")
-            };
-            assert_eq!(message, expected);
-        }
+        assert_eq!(
+            invocation("-l"),
+            Invocation::Misuse("flag needs an argument: -l".into())
+        );
         assert!(
             matches!(invocation("-v"), Invocation::Print(text) if text.starts_with("NVIDIA Docker plugin: "))
         );

@@ -343,6 +343,18 @@ pub fn scan<'w>(
     scanned
 }
 
+/// Reads the options of these tables in a line that another program will read, which says what is wrong with the others.
+pub fn known(grammar: &'static Grammar, table: &'static [Opt], words: &[OsString]) -> Given {
+    let mut scanner = Scanner::new(grammar, words);
+    let mut given = Given::default();
+    while let Some(event) = scanner.next(&[table]) {
+        if let Ok(Event::Option(opt, value)) = event {
+            given.push(opt, value);
+        }
+    }
+    given
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;

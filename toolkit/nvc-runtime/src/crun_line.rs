@@ -6,9 +6,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use nvc_options::scan::{Event, GETOPT, Scanner};
+use nvc_options::Opt;
+use nvc_options::scan::{GETOPT, known};
 use nvc_options::table::{flag, value};
-use nvc_options::{Given, Opt};
 
 /// The long options, which can be abbreviated, and the letters that matter here.
 static OPTIONS: [Opt; 14] = [
@@ -33,15 +33,9 @@ const DEFAULT: &str = "config.json";
 
 /// Returns the bundle and the file. For a line that crun refuses, the result does not matter.
 pub(crate) fn specification(words: &[OsString]) -> (PathBuf, PathBuf) {
-    let mut given = Given::default();
     // crun stops at the container's name, but nothing may follow that. Continuing finds the options after the value of
     // an option that is newer than this program.
-    let mut scanner = Scanner::new(&GETOPT, words);
-    while let Some(event) = scanner.next(&[&OPTIONS]) {
-        if let Ok(Event::Option(opt, value)) = event {
-            given.push(opt, value);
-        }
-    }
+    let given = known(&GETOPT, &OPTIONS, words);
     let bundle = PathBuf::from(given.last("bundle").unwrap_or(OsStr::new(".")));
     let file = match given.last("config") {
         Some(file) if file != DEFAULT => file.into(),
