@@ -7,13 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use crate::apply::journal::Journal;
-use crate::apply::ldconfig::builtin::fixed::{self, Outcome};
-use crate::apply::ldconfig::builtin::{self, UpdateInput};
+use crate::apply::ldconfig::builtin::{self, UpdateInput, unchanged};
 use crate::apply::ldconfig::{Bounds, Folders, PreparedLdconfig, RunningLdconfig, Snapshot};
-use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::target::Tree;
 use crate::apply::prepare::CacheUpdate;
-use crate::apply::volumes::redirect::Redirection;
 use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::inroot::Image;
@@ -25,7 +22,7 @@ pub(super) enum Update<'a> {
     None,
     /// ldconfig has been started; None if the image has none.
     Started(Option<RunningLdconfig>),
-    /// The loader's files may not be changed.
+    /// The loader's files may not be changed: it must find the libraries as it is.
     Fixed(UpdateInput<'a>),
     /// The update runs after the last steps.
     Pending(CacheUpdate<'a>, Box<Folders>),
@@ -73,7 +70,6 @@ impl UpdateContext<'_, '_, '_> {
         let CacheUpdate::Run(ldconfig, news) = &mut update else {
             return Ok(Update::Pending(update, folders));
         };
-        ldconfig.search_only(news.directories)?;
         if !news.folders.is_empty() {
             ldconfig.search(&folders)?;
         }
@@ -84,23 +80,14 @@ impl UpdateContext<'_, '_, '_> {
         self.start_ldconfig(ldconfig, snapshot).map(Update::Started)
     }
 
-    /// Waits for the update of the library path, or runs it.
-    pub(super) fn finish(
-        mut self,
-        update: Update<'_>,
-        redirection: &Redirection,
-        attacher: &mut Attacher<'_>,
-    ) -> Result<Outcome> {
+    /// Waits for the update of the library path, or runs it. Returns a warning.
+    pub(super) fn finish(mut self, update: Update<'_>) -> Result<Option<Error>> {
         let layout = &self.container.image.layout;
         match update {
             Update::None => Ok(()),
             Update::Fixed(news) => {
-                let tools = fixed::Tools {
-                    redirection,
-                    attacher,
-                    journal: self.journal,
-                };
-                return fixed::inform(&news, layout, self.tree, tools);
+                let descriptors = self.descriptors.as_fd();
+                return unchanged::check(&news, layout, self.tree, descriptors, self.journal);
             }
             Update::Started(ldconfig) => ldconfig.map_or(Ok(()), RunningLdconfig::finish),
             Update::Pending(CacheUpdate::Builtin(loader, news), folders) => {
@@ -125,7 +112,7 @@ impl UpdateContext<'_, '_, '_> {
                 ldconfig.map_or(Ok(()), RunningLdconfig::finish)
             }
         }
-        .map(|()| Outcome::Found)
+        .map(|()| None)
     }
 
     fn take_snapshot(&self, news: &UpdateInput<'_>) -> Result<Snapshot> {

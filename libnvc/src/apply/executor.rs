@@ -14,7 +14,6 @@ use crate::apply::cache_update::{Update, UpdateContext};
 use crate::apply::cgroup;
 use crate::apply::entrance::{become_owner, enter, own_descriptors};
 use crate::apply::journal::{Journal, Mark};
-use crate::apply::ldconfig::builtin::fixed::{self, Outcome};
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::by_name;
 use crate::apply::mount::legacy;
@@ -27,7 +26,7 @@ use crate::apply::prepare::{
 };
 use crate::apply::replace::PendingLink;
 use crate::apply::volumes::authority::{Authority, Callers};
-use crate::apply::volumes::redirect::Redirection;
+use crate::apply::volumes::opened::OpenDirectory;
 use crate::apply::volumes::rights::Rights;
 use crate::container::Container;
 use crate::error::{Error, Result};
@@ -121,23 +120,8 @@ fn all_steps(
     journal: &mut Journal<'_>,
 ) -> Result<SkippedIntents> {
     let is_read_only = open_for_writing(&tree, container, descriptors, journal);
-    let mut attacher = Attacher::new(!container.namespace.is_containers, descriptors);
-    let mut redirection = Redirection::of(&work, &container.image.layout, &mut tree, descriptors);
-    let mark = journal.mark();
-    let failures: Vec<_> = match redirection.mount(&mut tree, &mut attacher, journal) {
-        Err(error) if redirection.is_dispensable(&work.tasks) => {
-            let undone = journal.undo_to(mark);
-            tree.forget();
-            attacher.forget();
-            redirection.give_up(&work);
-            Some(error).into_iter().chain(undone).collect()
-        }
-        done => done.map(|()| Vec::new())?,
-    };
-    let mut work = redirection.relocate(work);
-    work.skipped.reasons.extend(failures);
     let mut attempts = Attempts {
-        attacher,
+        attacher: Attacher::new(!container.namespace.is_containers, descriptors),
         driver_root,
         marks: Marks::default(),
         skipped: work.skipped,
@@ -153,17 +137,10 @@ fn all_steps(
     let warnings = &mut attempts.skipped.reasons;
     let update = match work.cache {
         None => Update::None,
-        Some(CacheUpdate::Run(_, news) | CacheUpdate::Builtin(_, news))
-            if redirection.etc_is_fixed =>
-        {
+        Some(CacheUpdate::Run(_, news) | CacheUpdate::Builtin(_, news)) if is_etc_fixed(&tree) => {
             Update::Fixed(news)
         }
         Some(update) => {
-            let in_tmpfs = redirection.in_tmpfs();
-            if other_namespace && !in_tmpfs.is_empty() {
-                // ldconfig may not write there.
-                fixed::link(&in_tmpfs, &tree, descriptors, journal)?;
-            }
             let mut place = UpdateContext {
                 tree: &mut tree,
                 container,
@@ -179,7 +156,6 @@ fn all_steps(
         attempts.make(task, &mut tree, journal)?;
     }
     let Attempts {
-        mut attacher,
         mut skipped,
         mounted,
         pending,
@@ -195,13 +171,8 @@ fn all_steps(
         descriptors,
         journal,
     };
-    match place.finish(update, &redirection, &mut attacher) {
-        Ok(Outcome::Found) => {}
-        Ok(Outcome::Covered(warning)) => skipped.reasons.push(warning),
-        Ok(Outcome::Refused(error)) if is_read_only || work.loader_need != Need::Required => {
-            skipped.reasons.push(error);
-        }
-        Ok(Outcome::Refused(error)) => return Err(error),
+    match place.finish(update) {
+        Ok(warning) => skipped.reasons.extend(warning),
         // Nothing can have been changed either.
         Err(error) if is_read_only => skipped.reasons.push(error),
         Err(error) => return Err(error),
@@ -218,6 +189,12 @@ fn all_steps(
     container.process.check_alive()?;
     replace_by_links(pending, &mut skipped, journal)?;
     Ok(skipped)
+}
+
+/// Returns true if the loader's files in /etc may not be changed.
+fn is_etc_fixed(tree: &Tree<'_>) -> bool {
+    let etc = tree.root.resolve_directory(Path::new("/etc"));
+    etc.is_ok_and(|etc| tree.authority.may_change(&OpenDirectory::from(etc)) == Ok(false))
 }
 
 /// Lets links take the place of files. A file is set aside as long as a later link can make everything fail.
@@ -381,7 +358,7 @@ fn execute_task<'a>(
     journal: &mut Journal<'_>,
 ) -> Result<Done<'a>> {
     let mounted = match task.operation {
-        Operation::Bind { source, at, .. } => {
+        Operation::Bind { source, at } => {
             let identity = source.identity;
             let hidden = bind(source, at, tree, attacher, driver_root, journal)?;
             Some(VisibleMount::new(at, identity, hidden, tree)?)

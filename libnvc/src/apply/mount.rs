@@ -4,7 +4,6 @@
 
 pub(crate) mod attach;
 pub(super) mod by_name;
-pub(super) mod cover;
 pub(super) mod legacy;
 pub(super) mod source;
 pub(super) mod target;

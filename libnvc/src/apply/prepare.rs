@@ -13,9 +13,8 @@ use crate::apply::cgroup::{self, WantedDevice};
 use crate::apply::ldconfig::PreparedLdconfig;
 use crate::apply::ldconfig::builtin::UpdateInput;
 use crate::apply::look::ContainerView;
-use crate::apply::mount::cover::NewCover;
 use crate::apply::mount::source::{ExpectedType, HostSources, ReadySource};
-use crate::apply::mount::tmpfs::{NewProfile, NewTmpfs};
+use crate::apply::mount::tmpfs::{NewCover, NewProfile, NewTmpfs};
 use crate::apply::replace::NewFile;
 use crate::apply::steps::{Action, BindKind, Source, Step};
 use crate::container::{CgroupVersion, Container};
@@ -44,8 +43,6 @@ pub(super) struct PreparedPlan<'a> {
     /// In execution order: first those on which the update of the ld.so.cache depends.
     pub(super) tasks: Vec<Task<'a>>,
     pub(super) cache: Option<CacheUpdate<'a>>,
-    /// Whether the update is required.
-    pub(super) loader_need: Need,
     /// Those on which the update does not depend: devices, sockets, procfs. They need not wait for it.
     pub(super) after_cache: Vec<Task<'a>>,
     /// All together, so that each device program is replaced once.
@@ -74,8 +71,6 @@ pub(super) enum Operation<'a> {
     Bind {
         source: ReadySource,
         at: &'a ContainerPath,
-        /// None for a device.
-        kind: Option<BindKind>,
     },
     MountTmpfs {
         tmpfs: NewTmpfs<'a>,
@@ -145,13 +140,6 @@ impl SkippedIntents {
         }
     }
 
-    /// Skips an intent, required or not.
-    pub(super) fn leave_out(&mut self, intent: usize, reason: Error) {
-        if self.intents.insert(intent) {
-            self.reasons.push(reason);
-        }
-    }
-
     pub(super) fn has(&self, intent: usize) -> bool {
         self.intents.contains(&intent)
     }
@@ -181,7 +169,6 @@ impl<'a> Preparation<'a, '_> {
         let mut work = PreparedPlan {
             tasks: Vec::with_capacity(self.steps.len()),
             cache: None,
-            loader_need: Need::Required,
             after_cache: Vec::new(),
             devices: None,
             skipped,
@@ -205,7 +192,6 @@ impl<'a> Preparation<'a, '_> {
                     directories,
                     folders,
                 } => {
-                    work.loader_need = step.need;
                     work.cache = Some(self.cache_update(directories, folders, ahead)?);
                     continue;
                 }
@@ -292,12 +278,10 @@ impl<'a> Preparation<'a, '_> {
                     Source::Image(path) => clone_from_image(path, *kind, requests)?,
                 },
                 at,
-                kind: Some(*kind),
             },
             Action::BindDevice { source, number, at } => Operation::Bind {
                 source: sources.open(source, ExpectedType::Device(*number))?,
                 at,
-                kind: None,
             },
             Action::MountTmpfs { at, mode, files } => Operation::MountTmpfs {
                 tmpfs: NewTmpfs::detached(*mode, files.as_slice())
@@ -352,7 +336,7 @@ impl<'a> Preparation<'a, '_> {
     ) -> Result<CacheUpdate<'a>> {
         let ldconfig = &self.container.image.ldconfig;
         let searched = [directories, folders].concat();
-        let mounted = ContainerView::new(self.container, self.root).mounted_in(&searched);
+        let mounted = ContainerView::new(self.container, self.root).mounted_in(&searched)?;
         let placed = self.options.placed.iter().cloned().chain(mounted);
         let news = UpdateInput {
             directories,

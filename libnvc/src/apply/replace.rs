@@ -20,7 +20,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::apply::journal::Journal;
 use crate::apply::saved_file::{self, SavedFile};
-use crate::apply::volumes::authority::Authority;
+use crate::apply::volumes::authority::{Authority, READ_ONLY};
 use crate::apply::volumes::opened::OpenDirectory;
 use crate::apply::volumes::rights::Rights;
 use crate::error::{Error, Result, errno_of};
@@ -95,7 +95,7 @@ fn write(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Result<
 
 fn explained(error: Error, errno: Errno) -> Error {
     match errno {
-        Errno::EROFS => error.hint("the container's root is read-only"),
+        Errno::EROFS => error.hint(READ_ONLY),
         Errno::EACCES | Errno::EPERM => {
             error.hint("the owner of the container's root must be able to write its /etc")
         }

@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::{chdir, chroot};
@@ -52,14 +51,10 @@ impl Arena {
         }
         let hidden = told(self.inside().run(|| visible(root, &paired)))??;
         let left = self.inside().run(|| {
-            // What is below a mount that is gone went with it, and has no name any more.
-            let has_other_place = new.iter().any(|mount| is_other_place(mount));
             for mount in new.iter().rev() {
                 let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
-                match umount2(&mount.point, flags) {
-                    Err(Errno::ENOENT) if has_other_place => {}
-                    unmounted => unmounted.map_err(|errno| format!("{mount}: {errno}"))?,
-                }
+                let unmounted = umount2(&mount.point, flags);
+                unmounted.map_err(|errno| format!("{mount}: {errno}"))?;
             }
             told(Tree::of(root))
         });
@@ -89,9 +84,6 @@ impl Arena {
     ) -> Result<Vec<(&'a Step, &'a Mount)>, String> {
         let known = before.mounts.iter();
         let known: Vec<&str> = known.map(|(_, mount)| mount.device.as_str()).collect();
-        if let Some(ours) = new.iter().find(|mount| is_other_place(mount)) {
-            return self.pair_elsewhere(steps, new, &known, &ours.device);
-        }
         let mut new = new.iter().copied().peekable();
         let mut paired = Vec::new();
         for step in steps {
@@ -104,24 +96,6 @@ impl Arena {
         match new.next() {
             Some(mount) => Err(format!("not in the plan: {mount}")),
             None => Ok(paired),
-        }
-    }
-
-    /// Checks mounts if a tmpfs of ours took what the root has no place for: then each is that tmpfs, a part of it, or a
-    /// step's. Tests of volumes check what can be found there.
-    fn pair_elsewhere<'a>(
-        &self,
-        steps: &'a [Step],
-        new: &[&'a Mount],
-        known: &[&str],
-        ours: &str,
-    ) -> Result<Vec<(&'a Step, &'a Mount)>, String> {
-        let is_planned = |mount: &&&Mount| {
-            mount.device == ours || steps.iter().any(|step| self.is(mount, step, known))
-        };
-        match new.iter().find(|mount| !is_planned(mount)) {
-            Some(mount) => Err(format!("not in the plan: {mount}")),
-            None => Ok(Vec::new()),
         }
     }
 
@@ -143,16 +117,6 @@ impl Arena {
         };
         wanted && step.options.iter().all(|option| mount.has(option))
     }
-}
-
-/// Returns true for the tmpfs with what a volume or a read-only root has no place for.
-fn is_other_place(mount: &Mount) -> bool {
-    let places = [
-        "run/nvidia-container",
-        ".nvidia-container",
-        "dev/nvidia-container",
-    ];
-    mount.fs_type == "tmpfs" && places.iter().any(|place| mount.point.ends_with(place))
 }
 
 /// Returns the mounts that were not there before; fails if an earlier one is gone or changed.

@@ -293,7 +293,8 @@ pub(super) fn a_mounted_configuration_stays() {
     assert_eq!(image.found("libcuda.so.1"), ["/opt/driver/libcuda.so.1"]);
 }
 
-/// If an engine has mounted the libraries, and the loader cannot be told of them, that is a warning.
+/// If an engine has mounted the libraries, and the loader cannot be told of them, the error names the directory and the
+/// volume.
 pub(super) fn a_loader_that_cannot_be_told() {
     let image = Image::new(Layout::Debian);
     library(&image.path("opt/driver"), "libcuda.so.1").unwrap();
@@ -302,11 +303,11 @@ pub(super) fn a_loader_that_cannot_be_told() {
     let library = "opt/driver/libcuda.so.1";
     let volume_on_etc = format!("mount --bind {} etc", volume.display());
     let mount = format!("mount --bind {library} {library} && {volume_on_etc}");
-    // It has no cache over which another one could be mounted.
     let outcome = image.hook("update-ldcache --folder /opt/driver", &mount);
-    assert_eq!(outcome.status, Some(0), "{outcome:#?}");
-    assert!(outcome.stderr.contains("level=warning"), "{outcome:#?}");
-    assert!(outcome.stderr.contains("/etc is a volume"), "{outcome:#?}");
+    assert_eq!(outcome.status, Some(1), "{outcome:#?}");
+    for text in ["does not search /opt/driver by itself", "/etc is a volume"] {
+        assert!(outcome.stderr.contains(text), "{text}: {outcome:#?}");
+    }
     assert_eq!(fs::read_dir(&volume).unwrap().count(), 0);
 }
 

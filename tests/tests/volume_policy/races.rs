@@ -1,4 +1,4 @@
-//! Exchanges directories and files with links as fast as possible while `configure` gives files other places: another
+//! Exchanges directories and files with links as fast as possible while `configure` runs: another
 //! container does so on the shared volume, a process of this one in its root. Nothing is created on a volume, or outside
 //! of the container.
 
@@ -24,33 +24,18 @@ type Place = (
     &'static str,
 );
 
+const ETC: &[(&str, Kind)] = &[("etc", Kind::Copy), ("data", Kind::Empty)];
 const USR: &[(&str, Kind)] = &[("usr", Kind::Copy), ("data", Kind::Empty)];
-const BOTH: &[(&str, Kind)] = &[
-    ("etc", Kind::Copy),
-    ("usr", Kind::Copy),
-    ("data", Kind::Empty),
-];
-const RUN: &[(&str, Kind)] = &[
-    ("usr", Kind::Copy),
-    ("run", Kind::Empty),
-    ("data", Kind::Empty),
-];
+const DATA: &[(&str, Kind)] = &[("data", Kind::Empty)];
 
-const PLACES: [Place; 14] = [
-    (USR, Some("usr"), "local/sbin"),
-    (USR, Some("usr"), "local"),
+const PLACES: [Place; 7] = [
+    (ETC, Some("etc"), "ld.so.cache"),
+    (ETC, None, "usr/LIB"),
     (USR, Some("usr"), "LIB"),
-    (USR, Some("usr"), "lib"),
-    (USR, Some("usr"), "bin"),
-    (USR, None, "run"),
-    (USR, None, "run/nvidia-container"),
-    (USR, None, "etc"),
-    (USR, None, "etc/ld.so.conf.d"),
-    (USR, None, "etc/ld.so.conf"),
-    (BOTH, Some("etc"), "ld.so.cache"),
-    (BOTH, None, "run"),
-    (BOTH, None, "run/nvidia-container"),
-    (RUN, Some("run"), "nvidia-container"),
+    (DATA, None, "etc"),
+    (DATA, None, "etc/ld.so.cache"),
+    (DATA, None, "usr/LIB"),
+    (DATA, None, "usr/bin"),
 ];
 
 /// What is exchanged with the expected file or directory.
@@ -103,10 +88,8 @@ fn race((volumes, of, name): Place, evil: Evil, canary: &Path) -> (String, usize
         Some(of) => world.volume(of).to_owned(),
         None => world.container.root().to_owned(),
     };
-    let name = match name {
-        "LIB" => machine::driver().fill("LIB").replacen("usr/", "", 1),
-        name => name.to_owned(),
-    };
+    let library_directory = machine::driver().fill("LIB").replacen("usr/", "", 1);
+    let name = name.replace("LIB", library_directory.trim_start_matches('/'));
     let at = top.join(name.trim_start_matches('/'));
     let beside = prepare(&at, evil, canary);
     // With what the racer has put there.

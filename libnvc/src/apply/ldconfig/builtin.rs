@@ -32,11 +32,11 @@ use crate::ldcache::listing::Listing;
 use crate::ldcache::merge::{self, FoundLibrary, SearchedDirectory};
 use crate::path::ContainerPath;
 
-pub(in crate::apply) mod fixed;
 mod links;
 mod musl;
 mod places;
 mod search;
+pub(in crate::apply) mod unchanged;
 
 use places::Places;
 
@@ -109,7 +109,7 @@ pub(in crate::apply) fn update(
     for directory in &directories {
         let libraries = search::libraries(image, directory);
         for library in libraries.iter().filter(|library| !library.is_link) {
-            linked |= links::make(image, directory, library, journal);
+            linked |= links::make(image, authority, directory, library, journal)?;
         }
         let found = libraries
             .iter()
@@ -283,15 +283,7 @@ fn replace(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let replaced = replace::replace(kept, authority, content, mode, place, journal);
-    replaced.map_err(|error| {
-        match error.errno() {
-            Some(Errno::EROFS) => error.hint(
-                "the container's root is read-only, and its /etc/ld.so.cache must be written",
-            ),
-            _ => error,
-        }
-        .with_kind(ErrorKind::LdCache)
-    })
+    replaced.map_err(|error| error.with_kind(ErrorKind::LdCache))
 }
 
 fn failure(operation: &str, path: &Path, errno: Errno) -> Error {

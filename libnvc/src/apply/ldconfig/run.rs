@@ -168,13 +168,6 @@ impl PreparedLdconfig {
         })
     }
 
-    /// Replaces the directories of its command line.
-    pub(in crate::apply) fn search_only(&mut self, directories: &[ContainerPath]) -> Result<()> {
-        let directories = directories.iter().map(|path| text(path.as_path()));
-        self.directories = directories.collect::<Result<_>>()?;
-        Ok(())
-    }
-
     /// Makes it search some directories after those of its command line, and the image's defaults, for a hook.
     pub(in crate::apply) fn search(&mut self, folders: &Folders) -> Result<()> {
         for folder in &folders.first {

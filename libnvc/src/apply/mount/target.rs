@@ -20,7 +20,7 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use crate::apply::journal::Journal;
 use crate::apply::replace::{NewFile, PendingLink, replace};
 use crate::apply::saved_file::SavedFile;
-use crate::apply::volumes::authority::Authority;
+use crate::apply::volumes::authority::{Authority, READ_ONLY};
 use crate::apply::volumes::opened::OpenDirectory;
 use crate::apply::volumes::rights::Rights;
 use crate::container::Container;
@@ -186,62 +186,6 @@ impl<'a> Tree<'a> {
         )
     }
 
-    /// Returns true if files can be created in a directory; if it is missing, in the parent that exists. Also returns
-    /// true if that is unknown: creating the file will report the reason.
-    pub(in crate::apply) fn may_change(&mut self, directory: &ContainerPath) -> bool {
-        let mut path = directory.clone();
-        loop {
-            match self.known(&path) {
-                Ok(found) => return self.authority.may_change(&found).unwrap_or(true),
-                Err(Errno::ENOENT) if path.as_path() != Path::new("/") => path = path.parent(),
-                Err(_) => return true,
-            }
-        }
-    }
-
-    /// Opens a directory that exists, and keeps it.
-    fn known(&mut self, path: &ContainerPath) -> Result<Rc<OpenDirectory>, Errno> {
-        if let Some(fd) = self.directories.get(path.as_path()) {
-            return Ok(Rc::clone(fd));
-        }
-        let fd = self.root.resolve_directory(path.as_path())?;
-        let fd: Rc<OpenDirectory> = Rc::new(fd.into());
-        let key = path.as_path().to_owned();
-        self.directories.insert(key, Rc::clone(&fd));
-        Ok(fd)
-    }
-
-    /// Describes why a file cannot be in a directory that may not be changed.
-    pub(in crate::apply) fn refusal(
-        &mut self,
-        operation: &str,
-        at: &ContainerPath,
-        directory: &ContainerPath,
-    ) -> Error {
-        let place = at.below(self.rootfs);
-        let mut path = directory.clone();
-        loop {
-            match self.known(&path) {
-                Ok(found) => return self.authority.refusal(operation, &place, found.as_fd()),
-                Err(Errno::ENOENT) if path.as_path() != Path::new("/") => path = path.parent(),
-                Err(errno) => return Error::file(operation, place, errno),
-            }
-        }
-    }
-
-    /// Creates a directory below a tmpfs of ours, and its parents.
-    pub(in crate::apply) fn directory_in_tmpfs(
-        &mut self,
-        path: &ContainerPath,
-        mode: u32,
-        journal: &mut Journal<'_>,
-    ) -> Result<()> {
-        let missing = DirectoryCreation::ForHooks(mode);
-        let made = self.directory(path, missing.leaf(), missing, journal);
-        made.map(drop)
-            .map_err(|error| self.no_directory(path, &error))
-    }
-
     /// Creates a symlink; returns false if the name is taken.
     pub(in crate::apply) fn symlink(
         &mut self,
@@ -360,6 +304,7 @@ impl<'a> Tree<'a> {
         let (operation, place) = ("file creation failed", path.below(self.rootfs));
         match self.refused.take() {
             Some(directory) => self.authority.refusal(operation, &place, directory.as_fd()),
+            None if errno == Errno::EROFS => Error::file(operation, place, errno).hint(READ_ONLY),
             None => Error::file(operation, place, errno),
         }
     }

@@ -1,6 +1,7 @@
 //! Mounts small tmpfs filesystems that are complete when they appear, and extends those of an earlier run.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +28,7 @@ use crate::read_file;
 use crate::sys::mount::{self, MountAttributes};
 
 /// Attributes of our tmpfs mounts.
-pub(super) const ATTRIBUTES: MountAttributes = MountAttributes::NODEV
+const ATTRIBUTES: MountAttributes = MountAttributes::NODEV
     .union(MountAttributes::NOSUID)
     .union(MountAttributes::NOEXEC);
 
@@ -127,7 +128,7 @@ impl<'a> NewTmpfs<'a> {
     }
 
     /// Mounts it on a target.
-    pub(super) fn attach(
+    fn attach(
         self,
         target: &Target,
         place: &Path,
@@ -163,6 +164,66 @@ impl<'a> NewTmpfs<'a> {
         }
         tree.authority.trust(mount.as_fd()).map_err(failed)?;
         fill(&mount)
+    }
+}
+
+/// A file to mount over another one, which cannot be replaced because procfs has it.
+pub(in crate::apply) struct NewCover<'a> {
+    tmpfs: NewTmpfs<'a>,
+    name: &'a str,
+}
+
+impl<'a> NewCover<'a> {
+    /// Creates the file's tmpfs.
+    pub(in crate::apply) fn detached(file: &'a TmpfsFile) -> Result<Self, Errno> {
+        let tmpfs = NewTmpfs::detached(0o555, std::slice::from_ref(file))?;
+        let name = &file.name;
+        Ok(Self { tmpfs, name })
+    }
+
+    /// Mounts it on a target in a directory. Only a mount that is attached can be cloned (before Linux 6.15), so the tmpfs
+    /// is briefly attached to the directory; only the mount of its one file stays.
+    pub(in crate::apply) fn mount(
+        self,
+        target: &Target,
+        directory: &Target,
+        place: &Path,
+        tree: &Tree<'_>,
+        attacher: &mut Attacher<'_>,
+        journal: &mut Journal<'_>,
+    ) -> Result<()> {
+        // Before the mark: a mount that has been made a slave stays one.
+        attacher.confine(directory, place, journal)?;
+        attacher.confine(target, place, journal)?;
+        let mark = journal.mark();
+        self.tmpfs
+            .attach(directory, place, tree, attacher, journal)?;
+        let root = journal.mount_since(mark);
+        let root = root.ok_or_else(|| failed(place)(Errno::ENOENT))?;
+        let file = open_child(root.as_fd(), OsStr::new(self.name)).map_err(failed(place))?;
+        let attributes = ATTRIBUTES | MountAttributes::RDONLY;
+        let clone = mount::clone_mount(file.as_fd()).and_then(|clone| {
+            let (nothing, private) = (MountAttributes::empty(), Some(libc::MS_PRIVATE));
+            mount::set_attributes(clone.as_fd(), attributes, nothing, private)?;
+            Ok(clone)
+        });
+        let detach = |journal: &mut Journal<'_>| {
+            let failure = journal.undo_to(mark).into_iter().next();
+            failure.map_or(Ok(()), Err)
+        };
+        match clone {
+            Err(Errno::ENOSYS) => {
+                let mount = legacy::file(file.as_fd(), target, attacher, place, attributes)?;
+                let detached = detach(journal);
+                journal.mounted(mount);
+                detached
+            }
+            clone => {
+                let mount = clone.map_err(failed(place))?;
+                detach(journal)?;
+                attacher.attach(mount, target, place, journal)
+            }
+        }
     }
 }
 

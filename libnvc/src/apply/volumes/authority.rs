@@ -361,16 +361,15 @@ impl Authority {
         read_file::read(File::from(table), u64::MAX)
     }
 
-    /// Describes a failure because a directory is on a volume, which it names unless the volume is read-only for
-    /// everyone.
+    /// Describes a failure because a directory is on a volume, which it names, or on a read-only root.
     pub(in crate::apply) fn refusal(
         &self,
         operation: &str,
         path: &Path,
         directory: BorrowedFd<'_>,
     ) -> Error {
-        if mount::attributes(directory).is_ok_and(|has| has.contains(MountAttributes::RDONLY)) {
-            return Error::file(operation, path, Errno::EROFS);
+        if self.is_on_root(directory) == Ok(true) {
+            return Error::file(operation, path, Errno::EROFS).hint(READ_ONLY);
         }
         let point = self.mount_point(directory);
         let point = point.unwrap_or_else(|| "its directory".into());
@@ -388,6 +387,10 @@ impl Authority {
         Some(Path::new("/").join(below))
     }
 }
+
+/// The hint if the container's root is read-only.
+pub(in crate::apply) const READ_ONLY: &str = "the container's root is read-only: give it a writable layer, or mount a \
+     tmpfs on its /dev and /run if the image has the other mount points";
 
 /// The hint if a volume prevents a file from being created.
 const HINT: &str = "files on a volume are created only with the rights of the container's own root: \

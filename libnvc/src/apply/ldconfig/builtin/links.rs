@@ -15,26 +15,41 @@ use super::Directory;
 use super::search::{self, Library};
 use crate::apply::journal::Journal;
 use crate::apply::saved_file;
+use crate::apply::volumes::authority::Authority;
 use crate::apply::volumes::rights::Rights;
-use crate::error::Error;
-use crate::inroot::{self, Image, identity};
+use crate::error::{Error, ErrorKind, Result};
+use crate::inroot::{self, Identity, Image, identity};
 use crate::ldcache::order;
+use crate::path::ContainerPath;
 
 /// Creates or changes the link of a library if ldconfig would; returns true if it did.
 ///
 /// A link that cannot be created does not stop ldconfig either.
+///
+/// # Errors
+/// Nothing may be changed on the directory's volume, and the name does not lead to the library.
 pub(super) fn make(
     image: Image<'_>,
+    authority: &Authority,
     directory: &Directory<'_>,
     library: &Library,
     journal: &mut Journal<'_>,
-) -> bool {
+) -> Result<bool> {
     if library.soname == library.name {
-        return false;
+        return Ok(false);
     }
     let link = OsStr::from_bytes(&library.soname);
     match link_to(image, directory, library, link, journal) {
-        Ok(changed) => changed,
+        Ok(changed) => Ok(changed),
+        Err(_) if directory.rights != Rights::Full => {
+            let place = directory.path.join(link);
+            if leads_to(image, &place) == Some(library.identity) {
+                return Ok(false);
+            }
+            let text = "the loader would not find the library by its name";
+            let error = authority.refusal(text, place.as_path(), directory.fd.as_fd());
+            Err(error.with_kind(ErrorKind::LdCache))
+        }
         Err(errno) => {
             let link = directory.path.join(link);
             let name = OsStr::from_bytes(&library.name).display();
@@ -42,9 +57,15 @@ pub(super) fn make(
                 "{link} cannot be linked to {name}: {}",
                 crate::error::errno_text(errno)
             );
-            false
+            Ok(false)
         }
     }
+}
+
+/// Returns the file that a path leads to.
+fn leads_to(image: Image<'_>, place: &ContainerPath) -> Option<Identity> {
+    let found = image.root.resolve(place.as_path()).ok()?;
+    inroot::stat(found.as_fd()).ok().map(|stat| identity(&stat))
 }
 
 fn link_to(
@@ -53,7 +74,7 @@ fn link_to(
     library: &Library,
     link: &OsStr,
     journal: &mut Journal<'_>,
-) -> Result<bool, Errno> {
+) -> std::result::Result<bool, Errno> {
     let target = OsStr::from_bytes(&library.name);
     let rights = directory.rights;
     match rights.act(|| symlinkat(target, directory.fd.as_fd(), link)) {
@@ -76,12 +97,9 @@ fn link_to(
         return Ok(false);
     }
     let place = directory.path.join(link);
-    let leads_to = image
-        .root
-        .resolve(place.as_path())
-        .and_then(|fd| inroot::stat(fd.as_fd()));
-    let is_right = leads_to.is_ok_and(|stat| identity(&stat) == library.identity);
-    if is_right || leads_to.is_ok() && is_newer(image, directory, &old, library) {
+    let leads_to = leads_to(image, &place);
+    let is_right = leads_to == Some(library.identity);
+    if is_right || leads_to.is_some() && is_newer(image, directory, &old, library) {
         return Ok(false);
     }
     let undo_in = Rc::clone(&directory.fd);

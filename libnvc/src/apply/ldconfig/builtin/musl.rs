@@ -1,8 +1,10 @@
 //! Adds directories to musl's lists of library directories.
 
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::sys::stat::{Mode, fstat};
 
 use super::{failure, replace, save};
@@ -26,23 +28,46 @@ pub(super) fn update(
     directories: &[ContainerPath],
     journal: &mut Journal<'_>,
 ) -> Result<()> {
+    let mut lists = lists(image, layout, directories);
+    lists.try_for_each(|(loader, first, last)| add(image, authority, loader, &first, last, journal))
+}
+
+/// Returns musl's lists, each with the directories that go before all others, and the one that goes after them.
+fn lists<'a>(
+    image: Image<'a>,
+    layout: &'a Layout,
+    directories: &'a [ContainerPath],
+) -> impl Iterator<Item = (&'static MuslLoader, Vec<&'a [u8]>, &'a ContainerPath)> {
     let libs = [&layout.libs_dir, &layout.libs32_dir];
     let first = directories
         .iter()
-        .filter(|directory| !libs.contains(directory));
-    let first: Vec<&[u8]> = first.map(bytes).collect();
-    add(image, authority, &NATIVE, &first, &layout.libs_dir, journal)?;
-    if image.root.exists(Path::new(COMPAT32.path)) == Ok(true) {
-        add(
-            image,
-            authority,
-            &COMPAT32,
-            &[],
-            &layout.libs32_dir,
-            journal,
-        )?;
-    }
-    Ok(())
+        .filter(move |directory| !libs.contains(directory));
+    let native = (&NATIVE, first.map(bytes).collect(), &layout.libs_dir);
+    let other = (&COMPAT32, Vec::new(), &layout.libs32_dir);
+    let has_other = image.root.exists(Path::new(COMPAT32.path)) == Ok(true);
+    std::iter::once(native).chain(has_other.then_some(other))
+}
+
+/// Returns the first list that lacks a directory, or cannot be read.
+pub(super) fn lacking(
+    image: Image<'_>,
+    layout: &Layout,
+    directories: &[ContainerPath],
+) -> Option<PathBuf> {
+    let mut lists = lists(image, layout, directories);
+    lists.find_map(|(loader, first, last)| {
+        let place = Path::new("/etc").join(loader.list);
+        let list = image.root.resolve_nofollow(&place).and_then(|found| {
+            let (file, _) = image.open_file(found.as_fd())?;
+            read_file::read(file, MAX_SIZE)
+        });
+        let is_complete = match list {
+            Ok(list) => extended(Some(&list), &first, &[bytes(last)]).is_none(),
+            Err(Errno::ENOENT) => extended(None, &first, &[bytes(last)]).is_none(),
+            Err(_) => false,
+        };
+        (!is_complete).then_some(place)
+    })
 }
 
 fn add(
