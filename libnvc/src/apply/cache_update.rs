@@ -14,14 +14,15 @@ use crate::apply::prepare::CacheUpdate;
 use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::inroot::Image;
-use crate::ldcache::judge::Loader;
+use crate::ldcache::judge::{self, Loader};
+use crate::ldcache::search_path::SearchPath;
 
 /// State of the loader cache's update, which may run in parallel with the last steps.
 pub(super) enum Update<'a> {
     /// There is none.
     None,
     /// ldconfig has been started; None if the image has none.
-    Started(Option<RunningLdconfig>),
+    Started(Option<RunningLdconfig>, UpdateInput<'a>, Box<Folders>),
     /// The loader's files may not be changed: it must find the libraries as it is.
     Fixed(UpdateInput<'a>),
     /// The update runs after the last steps.
@@ -77,42 +78,75 @@ impl UpdateContext<'_, '_, '_> {
         if !snapshot.is_complete() {
             return Ok(Update::Pending(update, folders));
         }
-        self.start_ldconfig(ldconfig, snapshot).map(Update::Started)
+        let started = self.start_ldconfig(ldconfig, snapshot)?;
+        let CacheUpdate::Run(_, news) = update else {
+            unreachable!("it was one above")
+        };
+        Ok(Update::Started(started, news, folders))
     }
 
-    /// Waits for the update of the library path, or runs it. Returns a warning.
-    pub(super) fn finish(mut self, update: Update<'_>) -> Result<Option<Error>> {
-        let layout = &self.container.image.layout;
-        match update {
-            Update::None => Ok(()),
+    /// Waits for the update of the library path, or runs it. Returns warnings.
+    pub(super) fn finish(mut self, update: Update<'_>) -> Result<Vec<Error>> {
+        let container = self.container;
+        let layout = &container.image.layout;
+        let (ldconfig, news, mut folders) = match update {
+            Update::None => return Ok(Vec::new()),
             Update::Fixed(news) => {
                 let descriptors = self.descriptors.as_fd();
-                return unchanged::check(&news, layout, self.tree, descriptors, self.journal);
+                let warning =
+                    unchanged::check(&news, layout, self.tree, descriptors, self.journal)?;
+                return Ok(warning.into_iter().collect());
             }
-            Update::Started(ldconfig) => ldconfig.map_or(Ok(()), RunningLdconfig::finish),
             Update::Pending(CacheUpdate::Builtin(loader, news), folders) => {
                 log_update(self.container);
-                let image = Image {
-                    root: &self.tree.root,
-                    descriptors: self.descriptors.as_fd(),
-                };
-                builtin::update(
-                    image,
-                    &self.tree.authority,
-                    loader,
-                    layout,
-                    &news,
-                    &folders,
-                    self.journal,
-                )
+                return self.order(loader, &news, &folders, false);
             }
-            Update::Pending(CacheUpdate::Run(ldconfig, news), _) => {
+            Update::Started(ldconfig, news, folders) => (ldconfig, news, folders),
+            Update::Pending(CacheUpdate::Run(ldconfig, news), folders) => {
                 let snapshot = self.take_snapshot(&news)?;
-                let ldconfig = self.start_ldconfig(&ldconfig, snapshot)?;
-                ldconfig.map_or(Ok(()), RunningLdconfig::finish)
+                (self.start_ldconfig(&ldconfig, snapshot)?, news, folders)
             }
+        };
+        let Some(ldconfig) = ldconfig else {
+            return Ok(Vec::new());
+        };
+        ldconfig.finish()?;
+        if folders.path.is_none() {
+            folders.path = SearchPath::of(self.image(), layout).ok();
         }
-        .map(|()| None)
+        let loader = judge::written(self.image());
+        self.order(&loader, &news, &folders, true)
+    }
+
+    fn image(&self) -> Image<'_> {
+        Image {
+            root: &self.tree.root,
+            descriptors: self.descriptors.as_fd(),
+        }
+    }
+
+    /// Updates the cache, which a program may have written, so that it leads to what was put into the image.
+    fn order(
+        self,
+        loader: &Loader,
+        news: &UpdateInput<'_>,
+        folders: &Folders,
+        is_programs: bool,
+    ) -> Result<Vec<Error>> {
+        let image = Image {
+            root: &self.tree.root,
+            descriptors: self.descriptors.as_fd(),
+        };
+        builtin::update(
+            image,
+            &self.tree.authority,
+            loader,
+            &self.container.image.layout,
+            news,
+            folders,
+            is_programs,
+            self.journal,
+        )
     }
 
     fn take_snapshot(&self, news: &UpdateInput<'_>) -> Result<Snapshot> {

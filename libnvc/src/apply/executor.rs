@@ -172,7 +172,7 @@ fn all_steps(
         journal,
     };
     match place.finish(update) {
-        Ok(warning) => skipped.reasons.extend(warning),
+        Ok(warnings) => skipped.reasons.extend(warnings),
         // Nothing can have been changed either.
         Err(error) if is_read_only => skipped.reasons.push(error),
         Err(error) => return Err(error),

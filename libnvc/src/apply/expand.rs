@@ -63,9 +63,13 @@ pub(super) fn expand(
         }));
     }
     for step in &mut steps {
-        if let Action::UpdateLdCache { directories, .. } = &mut step.action {
+        if let Action::UpdateLdCache {
+            directories, first, ..
+        } = &mut step.action
+        {
             directories.retain(|directory| !expansion.searched_first.contains(directory));
             directories.splice(0..0, expansion.searched_first.iter().cloned());
+            *first += expansion.searched_first.len();
         }
     }
     steps.sort_by_key(|step| matches!(step.action, Action::UpdateLdCache { .. }));
@@ -141,15 +145,18 @@ impl Expansion<'_> {
         if !libraries.after_hooks {
             return Action::UpdateLdCache {
                 directories: places,
+                first: 0,
                 folders: Vec::new(),
             };
         }
+        let directories = if self.has_compat {
+            Vec::new()
+        } else {
+            self.look.configured()
+        };
         Action::UpdateLdCache {
-            directories: if self.has_compat {
-                Vec::new()
-            } else {
-                self.look.configured()
-            },
+            first: directories.len(),
+            directories,
             folders: places,
         }
     }

@@ -190,9 +190,10 @@ impl<'a> Preparation<'a, '_> {
                 }
                 Action::UpdateLdCache {
                     directories,
+                    first,
                     folders,
                 } => {
-                    work.cache = Some(self.cache_update(directories, folders, ahead)?);
+                    work.cache = Some(self.cache_update(directories, *first, folders, ahead)?);
                     continue;
                 }
                 _ => self.add(step, &mut sources, requests, &mut work)?,
@@ -331,6 +332,7 @@ impl<'a> Preparation<'a, '_> {
     fn cache_update(
         &self,
         directories: &'a [ContainerPath],
+        first: usize,
         folders: &'a [ContainerPath],
         ahead: &mut Ahead,
     ) -> Result<CacheUpdate<'a>> {
@@ -340,6 +342,7 @@ impl<'a> Preparation<'a, '_> {
         let placed = self.options.placed.iter().cloned().chain(mounted);
         let news = UpdateInput {
             directories,
+            first,
             folders,
             placed: placed.chain(placed_by(self.steps)).collect(),
         };

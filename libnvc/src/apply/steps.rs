@@ -71,8 +71,10 @@ pub(super) enum Action {
     },
     /// Make the container's dynamic loader find libraries.
     UpdateLdCache {
-        /// Searched before all others.
+        /// On ldconfig's command line.
         directories: Vec<ContainerPath>,
+        /// The number of them, from the start, all of whose libraries come first.
+        first: usize,
         /// Searched where the image's configuration or loader has them; others are added to the configuration.
         folders: Vec<ContainerPath>,
     },

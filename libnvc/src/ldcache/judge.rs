@@ -142,6 +142,38 @@ pub(crate) fn look(root: &RootDir, directories: &[ContainerPath]) -> Result<Load
     }))
 }
 
+/// Reads the cache that a program has just written. Returns [`Loader::Plain`] if there is none that can be written again.
+pub(crate) fn written(image: Image<'_>) -> Loader {
+    let etc = image.root.resolve_directory(Path::new("/etc"));
+    let Ok((bytes, file)) = etc.and_then(|etc| find_cache(image, &etc)) else {
+        return Loader::Plain;
+    };
+    let listed = Listing::parse(&bytes).and_then(|listing| {
+        let directories = listing.directories()?;
+        let listed = directories.iter().filter_map(|directory| {
+            let path = Path::new(OsStr::from_bytes(directory.base));
+            let found = image.root.resolve_directory(path).ok()?;
+            Some(Directory {
+                path: directory.base.to_vec(),
+                identity: identity(&inroot::stat(found.as_fd()).ok()?),
+                is_configured: true,
+            })
+        });
+        Ok(listed.collect())
+    });
+    match listed {
+        Ok(directories) => Loader::Glibc(SoundCache {
+            bytes,
+            file,
+            directories,
+        }),
+        Err(why) => {
+            log::info!("leaving the ld.so.cache as the program wrote it: {why}");
+            Loader::Plain
+        }
+    }
+}
+
 /// Reads the cache and its file version: `EINVAL` if it is not a regular file, `EFBIG` if it is too large.
 fn find_cache(image: Image<'_>, etc: &OwnedFd) -> Result<(Vec<u8>, Version), Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;

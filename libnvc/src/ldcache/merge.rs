@@ -1,8 +1,8 @@
 //! Updates the entries of a loader cache as ldconfig would after searching some directories again.
 //!
-//! Among libraries of one name, the directories of ldconfig's command line come first, in their order, under the names
-//! that the command line uses. All others keep their order, since what ld.so.conf says about them has not changed; the
-//! new libraries of one that ld.so.conf names go between them.
+//! Among libraries of one name, those that were put into the image come first, under the names of the directories that the
+//! caller gave, and before them all libraries of some of its directories. Everything else keeps the place and the name that
+//! the image's configuration gives it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -44,7 +44,7 @@ impl FoundLibrary {
 }
 
 /// What happens to a directory's entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DirectoryAction {
     /// Kept: the directory has this position.
     Keep(usize),
@@ -52,13 +52,19 @@ pub(crate) enum DirectoryAction {
     Drop,
     /// Replaced: it is the searched directory with this index.
     Search(usize),
+    /// Kept at this position, under this name, but for what was found in the searched directory with this index.
+    Share {
+        searched: usize,
+        position: usize,
+        name: Vec<u8>,
+    },
 }
 
 /// A directory of the cache and what happens to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Route<'a> {
-    from: Directory<'a>,
-    action: DirectoryAction,
+    pub(crate) from: Directory<'a>,
+    pub(crate) action: DirectoryAction,
     /// Its new name in the cache, if that changes.
     to: Vec<u8>,
 }
@@ -72,17 +78,13 @@ pub(crate) fn routes<'a>(
     let route = |&from: &Directory<'a>| {
         let action = action(from.base);
         let to = match action {
-            DirectoryAction::Search(number) => searched.get(number).map(|searched| {
-                let below = from.path.get(from.base.len()..).unwrap_or_default();
-                [&searched.path, below].concat()
-            }),
+            DirectoryAction::Search(number) => searched.get(number).map(|searched| &searched.path),
+            DirectoryAction::Share { ref name, .. } => Some(name),
             DirectoryAction::Keep(_) | DirectoryAction::Drop => None,
         };
-        Route {
-            from,
-            action,
-            to: to.unwrap_or_default(),
-        }
+        let below = from.path.get(from.base.len()..).unwrap_or_default();
+        let to = to.map(|name| [name, below].concat()).unwrap_or_default();
+        Route { from, action, to }
     };
     directories.iter().map(route).collect()
 }
@@ -164,22 +166,23 @@ fn rerouted<'a>(
         let route = last.filter(is_of);
         let route = route.or_else(|| of_directory.get(line.directory).copied())?;
         last = Some(route);
-        match route.action {
-            DirectoryAction::Keep(rank) => Some(RankedLine { line, rank }),
+        match &route.action {
+            DirectoryAction::Keep(rank) => Some(RankedLine { line, rank: *rank }),
             DirectoryAction::Drop => None,
             DirectoryAction::Search(number)
-                if route.from.is_base() && is_found(number, line.key) =>
-            {
-                None
-            }
-            DirectoryAction::Search(number) => {
-                let directory = &route.to;
-                Some(RankedLine {
-                    line: CacheLine { directory, ..line },
-                    rank: rank_of(number),
-                })
-            }
+            | DirectoryAction::Share {
+                searched: number, ..
+            } if route.from.is_base() && is_found(*number, line.key) => None,
+            DirectoryAction::Search(number) => Some(renamed(line, route, rank_of(*number))),
+            DirectoryAction::Share { position, .. } => Some(renamed(line, route, *position)),
         }
     });
     ranked.collect()
+}
+
+/// Returns an entry under the new name of its directory.
+fn renamed<'a>(line: CacheLine<'a>, route: &'a Route<'a>, rank: usize) -> RankedLine<'a> {
+    let directory = &route.to;
+    let line = CacheLine { directory, ..line };
+    RankedLine { line, rank }
 }

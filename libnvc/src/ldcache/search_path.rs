@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::BUILT_IN;
 use super::configured::{Blocks, Configuration};
+use crate::container::Layout;
 use crate::inroot::{self, Identity, Image, identity};
 
 /// The directories of one root.
@@ -20,6 +21,11 @@ pub(crate) struct SearchPath {
 }
 
 impl SearchPath {
+    /// Does the same for an image of this layout.
+    pub(crate) fn of(image: Image<'_>, layout: &Layout) -> Result<Self, Blocks> {
+        Self::read(image, layout.libs_dir.as_path().ends_with(super::triplet()))
+    }
+
     /// Reads a root's ld.so.conf, and finds the directories.
     pub(crate) fn read(image: Image<'_>, is_multiarch: bool) -> Result<Self, Blocks> {
         let configuration = Configuration::read(image)?;

@@ -205,6 +205,45 @@ fn searched_directories_come_first_under_their_names() {
     assert!(updated.is_sorted_by(|one, other| order::entries(one, other).is_le()));
 }
 
+/// Of a directory that the image has too, only what was put there comes first.
+#[test]
+fn other_libraries_keep_their_place_and_name() {
+    let lines = [
+        line("libb.so.1", "/usr/local/lib", "/libb.so.1"),
+        line("libb.so.1", "/usr/lib/x", "/libb.so.1"),
+        line("liba.so.1", "/stubs", "/liba.so.1"),
+        line("liba.so.1", "/usr/lib/x", "/liba.so.1"),
+    ];
+    let bytes = form(false, &[]).write(&lines).unwrap();
+    let listing = Listing::parse(&bytes).unwrap();
+    let searched = [SearchedDirectory {
+        path: b"/usr/lib/x".to_vec(),
+        found: vec![FoundLibrary::new(b"liba.so.1", 0x303)],
+        rank: 0,
+    }];
+    let routes = merge::routes(
+        &listing.directories().unwrap(),
+        &searched,
+        |base| match base {
+            b"/usr/lib/x" => DirectoryAction::Share {
+                searched: 0,
+                position: 2,
+                name: b"/lib/x".to_vec(),
+            },
+            _ => DirectoryAction::Keep(1),
+        },
+    );
+    assert_eq!(
+        text(&merge::update(&listing, &routes, &searched)),
+        [
+            "libb.so.1 303 /usr/local/lib/libb.so.1",
+            "libb.so.1 303 /lib/x/libb.so.1",
+            "liba.so.1 303 /usr/lib/x/liba.so.1",
+            "liba.so.1 303 /stubs/liba.so.1",
+        ]
+    );
+}
+
 prop_compose! {
     fn any_line()(
         flags in prop::sample::select(vec![3, 0x303, 0x803]),

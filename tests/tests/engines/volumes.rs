@@ -46,30 +46,25 @@ fn volumes(world: World, index: usize) {
         _ => "NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0",
     };
     let bundle = Bundle::new(world, &[gpu], "");
-    for (place, option) in [
-        ("/etc", "rw"),
-        ("/etc", "ro"),
-        ("/usr", "rw"),
-        ("/usr/lib", "rw"),
-    ] {
-        let source = bundle
-            .world
-            .path(&format!("volume{}", place.replace('/', "-")));
-        let source = if source.exists() {
-            source
-        } else {
-            volume(&bundle, place)
-        };
-        check(&bundle, place, &source, option, index);
+    // Before a run has made mount points in the image.
+    for place in ["/usr", "/usr/lib"] {
+        check(&bundle, place, &volume(&bundle, place), "rw", index);
     }
     // The image's directory of libraries is a link to a volume.
-    let root = bundle.path().join("rootfs");
-    let (source, libraries) = (bundle.world.path("volume"), format!("usr/lib/{}", NATIVE.0));
+    let (source, root) = (bundle.world.path("volume"), bundle.path().join("rootfs"));
+    let libraries = root.join(format!("usr/lib/{}", NATIVE.0));
     let made = fs::create_dir(&source)
-        .and_then(|()| fs::rename(root.join(&libraries), source.join("lib")))
-        .and_then(|()| symlink("/data/lib", root.join(&libraries)));
+        .and_then(|()| fs::rename(&libraries, source.join("lib")))
+        .and_then(|()| symlink("/data/lib", &libraries));
     made.unwrap_or_else(|error| panic!("{error}"));
     check(&bundle, "/data", &source, "rw", index);
+    let back =
+        fs::remove_file(&libraries).and_then(|()| fs::rename(source.join("lib"), &libraries));
+    back.unwrap_or_else(|error| panic!("{error}"));
+    let source = volume(&bundle, "/etc");
+    for option in ["rw", "ro"] {
+        check(&bundle, "/etc", &source, option, index);
+    }
 }
 
 /// Runs the container with a volume at a place.

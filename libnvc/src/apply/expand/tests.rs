@@ -113,6 +113,7 @@ fn directories_of_newer_libraries_come_first() {
         steps,
         [Action::UpdateLdCache {
             directories: directories.map(ContainerPath::new).to_vec(),
+            first: 1,
             folders: Vec::new(),
         }]
     );

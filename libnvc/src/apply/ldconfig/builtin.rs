@@ -2,7 +2,8 @@
 //!
 //! Examines only files that were put into the container, and directories that the image's cache does not list; the
 //! cache already lists the rest. [`Loader`] was examined before anything was mounted. The result is what ldconfig would
-//! leave: links by SONAME in the directories of its command line, and a cache that is replaced as a whole.
+//! leave, except that the files that were put into the image come first: links by SONAME lead to them, and so does the
+//! cache. After a program has run, its cache gets the same order.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -39,6 +40,7 @@ mod search;
 pub(in crate::apply) mod unchanged;
 
 use places::Places;
+use search::Library;
 
 /// Limit of libraries in a directory that is searched completely; discovery rejects an eighth of this.
 const MAX_LIBRARIES: usize = 1 << 12;
@@ -50,6 +52,8 @@ const MAX_NAMES: usize = 1 << 17;
 pub(in crate::apply) struct UpdateInput<'a> {
     /// Directories of ldconfig's command line.
     pub(in crate::apply) directories: &'a [ContainerPath],
+    /// The number of them, from the start, all of whose libraries come first: those of compatibility libraries.
+    pub(in crate::apply) first: usize,
     /// Folders of a hook.
     pub(in crate::apply) folders: &'a [ContainerPath],
     /// Files and links put into the container.
@@ -65,11 +69,14 @@ pub(in crate::apply) struct Directory<'a> {
     stat: FileStat,
     /// Names to examine.
     names: Vec<OsString>,
+    /// Names of files and links that were put into it.
+    placed: HashSet<OsString>,
     /// Its position among the directories of the command line.
     rank: usize,
 }
 
-/// Creates the links and updates the image's cache, or musl's list. `folders` has the place of each folder.
+/// Creates the links and updates the image's cache, or musl's list. `folders` has the place of each folder; `is_programs`
+/// says that a program has just written the cache. Returns warnings.
 ///
 /// # Errors
 /// Kind [`ErrorKind::LdCache`]: a file cannot be read or written; the effects so far are in the journal.
@@ -80,8 +87,9 @@ pub(in crate::apply) fn update(
     layout: &Layout,
     news: &UpdateInput<'_>,
     folders: &Folders,
+    is_programs: bool,
     journal: &mut Journal<'_>,
-) -> Result<()> {
+) -> Result<Vec<Error>> {
     let known: HashSet<_> = match loader {
         Loader::Glibc(cache) => cache
             .directories
@@ -92,36 +100,58 @@ pub(in crate::apply) fn update(
     };
     let is_whole =
         |stat: &FileStat| matches!(loader, Loader::Glibc(_)) && !known.contains(&identity(stat));
-    let first = || news.directories.iter().chain(&folders.first);
-    let all = first().chain(&folders.known);
+    let all = news.directories.iter();
+    let all = all.chain(&folders.first).chain(&folders.known);
+    let given = all.clone().count();
     let directories = directories(image.root, authority, all, &news.placed, is_whole)?;
     let places = Places {
         image,
+        is_programs,
         cache: match loader {
             Loader::Glibc(cache) => cache.directories.as_slice(),
             Loader::Musl | Loader::Plain => &[],
         },
         folders,
-        first: first().count(),
+        first: news.first,
+        given,
     };
     let mut searched = Vec::with_capacity(directories.len());
+    let mut others = Vec::new();
     let mut linked = false;
+    let mut undone = None;
     for directory in &directories {
         let libraries = search::libraries(image, directory);
         for library in libraries.iter().filter(|library| !library.is_link) {
-            linked |= links::make(image, authority, directory, library, journal)?;
+            let link = links::make(image, authority, directory, library, journal)?;
+            linked |= link.is_new;
+            undone = undone.or(link.hid);
         }
-        let found = libraries
-            .iter()
-            .map(|library| FoundLibrary::new(&library.soname, library.flags));
-        let (rank, path) = places.of(directory);
+        let is_first = directory.rank < news.first;
+        let (ours, its) = libraries
+            .into_iter()
+            .partition::<Vec<_>, _>(|library| is_first || library.is_placed);
+        let found = |libraries: Vec<Library>| {
+            let libraries = libraries.iter();
+            libraries
+                .map(|library| FoundLibrary::new(&library.soname, library.flags))
+                .collect()
+        };
         searched.push(SearchedDirectory {
-            path,
-            found: found.collect(),
-            rank,
+            path: directory.path.as_path().as_os_str().as_bytes().to_vec(),
+            found: found(ours),
+            rank: directory.rank,
         });
+        if !its.is_empty() {
+            let (rank, path) = places.of_others(directory);
+            others.push(SearchedDirectory {
+                path,
+                found: found(its),
+                rank,
+            });
+        }
     }
-    match loader {
+    searched.append(&mut others);
+    let earlier = match loader {
         Loader::Glibc(cache) => {
             let newest = directories
                 .iter()
@@ -134,18 +164,26 @@ pub(in crate::apply) fn update(
                 &directories,
                 &searched,
                 newest.filter(|_| !linked),
+                layout,
                 journal,
-            )
+            )?
         }
         Loader::Musl => {
             let all = [news.directories, news.folders].concat();
-            musl::update(image, authority, layout, &all, journal)
+            musl::update(image, authority, layout, &all, journal)?;
+            None
         }
         Loader::Plain => {
             log::info!("not updating the ld.so.cache: the image has no /etc");
-            Ok(())
+            None
         }
-    }
+    };
+    let undone = undone.or(earlier).map(|file| {
+        let cause =
+            "the next ldconfig in this container will make programs use it instead of the driver's";
+        Error::fault(ErrorKind::LdCache, file, cause)
+    });
+    Ok(undone.into_iter().collect())
 }
 
 /// Opens the directories without duplicates, and selects the names to examine.
@@ -179,6 +217,7 @@ fn directories<'a>(
                 fd,
                 stat,
                 names,
+                placed: HashSet::new(),
                 rank,
             });
         }
@@ -188,9 +227,12 @@ fn directories<'a>(
                 |placed: &&ContainerPath| placed.as_path().parent() == Some(path.as_path());
             let placed = placed.iter().filter(is_here);
             let placed = placed.map(|placed| placed.file_name().to_owned());
-            directory
-                .names
-                .extend(placed.filter(|name| known.insert(name.clone())));
+            for name in placed {
+                directory.placed.insert(name.clone());
+                if known.insert(name.clone()) {
+                    directory.names.push(name);
+                }
+            }
         }
     }
     Ok(opened)
@@ -211,7 +253,8 @@ fn names(fd: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
     Ok(names)
 }
 
-/// Replaces the cache, unless it is up to date and newer than `newest`.
+/// Replaces the cache, unless it is up to date and newer than `newest`. Returns a file that will have precedence over one
+/// of ours when ldconfig runs in the container.
 fn update_cache(
     places: &Places<'_>,
     authority: &Authority,
@@ -219,8 +262,9 @@ fn update_cache(
     directories: &[Directory<'_>],
     searched: &[SearchedDirectory],
     newest: Option<Time>,
+    layout: &Layout,
     journal: &mut Journal<'_>,
-) -> Result<()> {
+) -> Result<Option<ContainerPath>> {
     let place = Path::new("/etc/ld.so.cache");
     let failed = |operation| move |errno| failure(operation, place, errno);
     let kept = save(places.image, authority, "ld.so.cache")?;
@@ -250,15 +294,16 @@ fn update_cache(
     let action = |base: &[u8]| places.action(directories, base);
     let routes = merge::routes(&listing.directories().map_err(changed)?, searched, action);
     let lines = merge::update(&listing, &routes, searched);
+    let earlier = places.earlier(directories, searched, &listing, &routes, layout);
     if lines == listing.lines && newest.is_some_and(|newest| !newest.is_after(file.modified)) {
         log::debug!("{} is up to date", place.display());
-        return Ok(());
+        return Ok(earlier);
     }
     let bytes = listing.form.write(&lines);
     let bytes = bytes.ok_or_else(|| failed("file creation failed")(Errno::EFBIG))?;
     log::info!("writing {} with {} libraries", place.display(), lines.len());
     let mode = Mode::from_bits_truncate(0o644);
-    replace(kept, authority, &bytes, mode, place, journal)
+    replace(kept, authority, &bytes, mode, place, journal).map(|()| earlier)
 }
 
 /// Saves a file of the image's /etc, which is going to be replaced.

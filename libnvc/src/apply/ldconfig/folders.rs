@@ -27,7 +27,7 @@ pub(in crate::apply) struct Folders {
     /// Those that ldconfig searches anyway.
     pub(super) known: Vec<ContainerPath>,
     /// What ldconfig searches; None if that cannot be read.
-    pub(super) path: Option<SearchPath>,
+    pub(in crate::apply) path: Option<SearchPath>,
     /// True if the image's loader has Debian's default directories.
     pub(super) is_multiarch: bool,
 }
@@ -100,12 +100,10 @@ impl Folders {
             root: &tree.root,
             descriptors: descriptors.as_fd(),
         };
-        let is_multiarch = layout.libs_dir.as_path().ends_with(triplet());
-        // The update of the cache reports a file at which ldconfig would block.
-        let path = SearchPath::read(image, is_multiarch).ok();
         let mut found = Self {
-            path,
-            is_multiarch,
+            // The update of the cache reports a file at which ldconfig would block.
+            path: SearchPath::of(image, layout).ok(),
+            is_multiarch: layout.libs_dir.as_path().ends_with(triplet()),
             ..Self::default()
         };
         for folder in folders {

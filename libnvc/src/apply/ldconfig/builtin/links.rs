@@ -22,7 +22,16 @@ use crate::inroot::{self, Identity, Image, identity};
 use crate::ldcache::order;
 use crate::path::ContainerPath;
 
-/// Creates or changes the link of a library if ldconfig would; returns true if it did.
+/// What has become of a link.
+#[derive(Default)]
+pub(super) struct Made {
+    /// It was created or changed.
+    pub(super) is_new: bool,
+    /// The newer library of the image to which it led.
+    pub(super) hid: Option<ContainerPath>,
+}
+
+/// Creates or changes the link of a library if it was put into the image, or if ldconfig would.
 ///
 /// A link that cannot be created does not stop ldconfig either.
 ///
@@ -34,17 +43,17 @@ pub(super) fn make(
     directory: &Directory<'_>,
     library: &Library,
     journal: &mut Journal<'_>,
-) -> Result<bool> {
+) -> Result<Made> {
     if library.soname == library.name {
-        return Ok(false);
+        return Ok(Made::default());
     }
     let link = OsStr::from_bytes(&library.soname);
     match link_to(image, directory, library, link, journal) {
-        Ok(changed) => Ok(changed),
+        Ok(made) => Ok(made),
         Err(_) if directory.rights != Rights::Full => {
             let place = directory.path.join(link);
             if leads_to(image, &place) == Some(library.identity) {
-                return Ok(false);
+                return Ok(Made::default());
             }
             let text = "the loader would not find the library by its name";
             let error = authority.refusal(text, place.as_path(), directory.fd.as_fd());
@@ -57,7 +66,7 @@ pub(super) fn make(
                 "{link} cannot be linked to {name}: {}",
                 crate::error::errno_text(errno)
             );
-            Ok(false)
+            Ok(Made::default())
         }
     }
 }
@@ -74,13 +83,14 @@ fn link_to(
     library: &Library,
     link: &OsStr,
     journal: &mut Journal<'_>,
-) -> std::result::Result<bool, Errno> {
+) -> std::result::Result<Made, Errno> {
     let target = OsStr::from_bytes(&library.name);
+    let made = |hid| Made { is_new: true, hid };
     let rights = directory.rights;
     match rights.act(|| symlinkat(target, directory.fd.as_fd(), link)) {
         Ok(()) => {
             journal.created(&directory.fd, link, SFlag::S_IFLNK, rights);
-            return Ok(true);
+            return Ok(made(None));
         }
         Err(Errno::EEXIST) => {}
         // It may already exist.
@@ -90,18 +100,20 @@ fn link_to(
     let old = match readlinkat(directory.fd.as_fd(), link) {
         Ok(old) => old,
         // Not a link: the library itself under this name, or a file that ldconfig does not replace.
-        Err(Errno::EINVAL) => return Ok(false),
+        Err(Errno::EINVAL) => return Ok(Made::default()),
         Err(errno) => return Err(errno),
     };
     if old == target {
-        return Ok(false);
+        return Ok(Made::default());
     }
     let place = directory.path.join(link);
     let leads_to = leads_to(image, &place);
     let is_right = leads_to == Some(library.identity);
-    if is_right || leads_to.is_some() && is_newer(image, directory, &old, library) {
-        return Ok(false);
+    let is_newer = leads_to.is_some() && !is_right && is_newer(image, directory, &old, library);
+    if is_right || is_newer && !library.is_placed {
+        return Ok(Made::default());
     }
+    let hid = is_newer.then(|| directory.path.join(&old));
     let undo_in = Rc::clone(&directory.fd);
     let (name, was, ours) = (link.to_owned(), old, target.to_owned());
     let undone = place.clone();
@@ -118,7 +130,7 @@ fn link_to(
             .map_err(|errno| Error::file("putting back failed", undone.as_path(), errno))
     }));
     rights.act(|| saved_file::relink(directory.fd.as_fd(), link, target))?;
-    Ok(true)
+    Ok(made(hid))
 }
 
 /// Returns true if a link points to a newer library of the same SONAME in the same directory, which the image contains.

@@ -27,10 +27,13 @@ pub(super) struct Library {
     pub(super) is_link: bool,
     /// True if it is a link for compilers, with another name than the library's SONAME.
     pub(super) is_development: bool,
+    /// True if it was put into the image.
+    pub(super) is_placed: bool,
     pub(super) identity: Identity,
 }
 
-/// Returns the directory's libraries among the names to examine: the newest of each SONAME, files before links.
+/// Returns the directory's libraries among the names to examine, one of each SONAME: what was put there before what the
+/// image has, files before links, then the newest.
 pub(super) fn libraries(image: Image<'_>, directory: &Directory<'_>) -> Vec<Library> {
     let mut best: BTreeMap<Vec<u8>, Library> = BTreeMap::new();
     for name in &directory.names {
@@ -47,13 +50,13 @@ pub(super) fn libraries(image: Image<'_>, directory: &Directory<'_>) -> Vec<Libr
     best.into_values().collect()
 }
 
-/// Returns true if ldconfig prefers one library to another of the same SONAME.
+/// Returns true if one library is preferred to another of the same SONAME; among those of the image as by ldconfig.
 fn is_better(one: &Library, other: &Library) -> bool {
-    match (one.is_link, other.is_link) {
-        (false, true) => true,
-        (true, false) => false,
-        _ => order::names(&other.name, &one.name).is_lt(),
-    }
+    let kind = |library: &Library| (library.is_placed, !library.is_link);
+    let by_kind = kind(one).cmp(&kind(other));
+    by_kind
+        .then_with(|| order::names(&one.name, &other.name))
+        .is_gt()
 }
 
 /// Returns the library of a name; None if ldconfig would not treat it as one.
@@ -133,6 +136,7 @@ fn read(
         flags,
         is_link,
         is_development,
+        is_placed: directory.placed.contains(OsStr::from_bytes(name)),
         identity: identity(&stat),
     }))
 }
