@@ -3,18 +3,26 @@
 //! ldconfig runs in parallel with the last steps if everything that it may change can be restored, and after them
 //! otherwise. The builtin update runs after them.
 
+use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::rc::Rc;
+
+use nix::errno::Errno;
 
 use crate::apply::journal::Journal;
 use crate::apply::ldconfig::builtin::{self, UpdateInput, unchanged};
 use crate::apply::ldconfig::{Bounds, Folders, PreparedLdconfig, RunningLdconfig, Snapshot};
 use crate::apply::mount::target::Tree;
 use crate::apply::prepare::CacheUpdate;
-use crate::container::Container;
-use crate::error::{Error, Result};
-use crate::inroot::Image;
+use crate::container::{Container, is_mount_point};
+use crate::directory::open_child;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inroot::{self, Image, identity};
 use crate::ldcache::judge::{self, Loader};
+use crate::ldcache::library;
 use crate::ldcache::search_path::SearchPath;
 
 /// State of the loader cache's update, which may run in parallel with the last steps.
@@ -38,6 +46,59 @@ pub(super) struct UpdateContext<'w, 't, 'd> {
 }
 
 impl UpdateContext<'_, '_, '_> {
+    /// Adds the files that the engine, or an earlier configuration, has mounted in the directories to those that were put
+    /// there. A builtin update of a container that is not entered by a hook does not need them: its cache has them.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::Volume`]: a volume, mounted later, hides a library of the engine's.
+    pub(super) fn add_mounted(&self, update: &mut CacheUpdate<'_>) -> Result<()> {
+        let is_hook = self.container.process.directory().is_none();
+        let news = match update {
+            CacheUpdate::Builtin(..) if !is_hook => return Ok(()),
+            CacheUpdate::Run(_, news) | CacheUpdate::Builtin(_, news) => news,
+        };
+        let root = &self.tree.root;
+        let open = |path: &Path| {
+            let directory = root.resolve_directory(path).ok()?;
+            let stat = inroot::stat(directory.as_fd()).ok()?;
+            Some((directory, identity(&stat)))
+        };
+        let directories = news.directories.iter().chain(news.folders);
+        let directories = directories.filter_map(|path| Some((path, open(path.as_path())?)));
+        let directories: Vec<_> = directories.collect();
+        let mut known = HashMap::new();
+        for point in self.tree.authority.mount_points() {
+            let (Some(above), Some(name)) = (point.parent(), point.file_name()) else {
+                continue;
+            };
+            if !library::is_name(name.as_bytes()) {
+                continue;
+            }
+            let above = above.to_owned();
+            let opened = known
+                .entry(above)
+                .or_insert_with_key(|above| Some(open(above)?.1));
+            let mut found = directories.iter();
+            let found = found.find(|(_, (_, identity))| Some(*identity) == *opened);
+            let Some((directory, (fd, _))) = found else {
+                continue;
+            };
+            let at = directory.join(name);
+            if is_hook && is_hidden(fd, name) {
+                let error = Error::fault(
+                    ErrorKind::Volume,
+                    at,
+                    format!("a volume on {directory} hides it"),
+                );
+                return Err(error
+                    .context("the engine's mount of a library cannot be used")
+                    .hint("mount the volume elsewhere, or before the library"));
+            }
+            news.placed.push(at);
+        }
+        Ok(())
+    }
+
     /// Finds the places of a hook's folders, if the update writes a cache.
     pub(super) fn place_folders(
         &mut self,
@@ -173,6 +234,14 @@ impl UpdateContext<'_, '_, '_> {
             descriptors: self.descriptors.as_fd(),
         };
         ldconfig.start(self.tree.root.as_fd(), bounds)
+    }
+}
+
+/// Returns true if a name in a directory does not lead to what was mounted there.
+fn is_hidden(directory: &OwnedFd, name: &OsStr) -> bool {
+    match open_child(directory.as_fd(), name) {
+        Ok(found) => is_mount_point(found.as_fd()) == Some(false),
+        Err(errno) => errno == Errno::ENOENT,
     }
 }
 

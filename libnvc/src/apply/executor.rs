@@ -135,7 +135,17 @@ fn all_steps(
     // A builtin update cannot replace a mount point: rename(2) refuses in the namespace of the mount.
     let other_namespace = matches!(work.cache, Some(CacheUpdate::Run(..)));
     let warnings = &mut attempts.skipped.reasons;
-    let update = match work.cache {
+    let mut cache = work.cache;
+    if let Some(update) = &mut cache {
+        let context = UpdateContext {
+            tree: &mut tree,
+            container,
+            descriptors,
+            journal,
+        };
+        context.add_mounted(update)?;
+    }
+    let update = match cache {
         None => Update::None,
         Some(CacheUpdate::Run(_, news) | CacheUpdate::Builtin(_, news)) if is_etc_fixed(&tree) => {
             Update::Fixed(news)

@@ -1,10 +1,9 @@
 //! Examines the container for facts that an intent leaves open: its devices, its compatibility library, and the work of
-//! earlier hooks and of the engine.
+//! earlier hooks.
 //!
 //! Reads only, before the first effect. Everything below the container's root is the image's.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -13,16 +12,12 @@ use nix::errno::Errno;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use crate::apply::steps::{Action, TmpfsFile, of_proc};
-use crate::container::{Container, is_mount_point};
-use crate::directory::open_child;
+use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{DriverRoot, nvcaps, procfs};
 use crate::inroot::{self, Image, RootDir};
-use crate::ldcache::library;
-use crate::mountinfo;
 use crate::path::{ContainerPath, HostPath};
 use crate::plan::{CudaCompat, profile};
-use crate::read_file;
 
 mod compat;
 mod devices;
@@ -197,45 +192,6 @@ impl<'a> ContainerView<'a> {
         compat::configured(self)
     }
 
-    /// Returns the files that the engine has mounted in some directories, if the caller is in the container's namespace.
-    ///
-    /// # Errors
-    /// Kind [`ErrorKind::Volume`]: a volume, mounted later, hides a library.
-    pub(super) fn mounted_in(&self, directories: &[ContainerPath]) -> Result<Vec<ContainerPath>> {
-        if self.container.process.directory().is_some() {
-            return Ok(Vec::new());
-        }
-        let Ok(table) = read_file::read_path("/proc/thread-self/mountinfo") else {
-            return Ok(Vec::new());
-        };
-        let names = directories.iter().filter_map(|directory| {
-            let fd = self.root().resolve_directory(directory.as_path()).ok()?;
-            let name = inroot::name_of(fd.as_fd()).ok()?;
-            Some((directory, fd, name))
-        });
-        let names: Vec<_> = names.collect();
-        let mut placed = Vec::new();
-        for line in mountinfo::entries(&table) {
-            let point = line.point();
-            let (Some(above), Some(name)) = (point.parent(), point.file_name()) else {
-                continue;
-            };
-            let Some((directory, fd, _)) = names.iter().find(|(.., known)| known == above) else {
-                continue;
-            };
-            let at = directory.join(name);
-            if library::is_name(name.as_bytes()) && is_hidden(fd, name) {
-                let cause = format!("a volume on {directory} hides it");
-                let error = Error::fault(ErrorKind::Volume, at, cause);
-                return Err(error
-                    .context("the engine's mount of a library cannot be used")
-                    .hint("mount the volume elsewhere, or before the library"));
-            }
-            placed.push(at);
-        }
-        Ok(placed)
-    }
-
     /// Returns true if a file of the container is the driver's own: on procfs, or the same as the host's. Otherwise
     /// another program has put it there, and it stays.
     fn is_drivers(&self, path: &HostPath) -> Result<bool> {
@@ -262,14 +218,6 @@ impl<'a> ContainerView<'a> {
             root: self.root(),
             descriptors: descriptors.as_fd(),
         })
-    }
-}
-
-/// Returns true if a name in a directory does not lead to what was mounted there.
-fn is_hidden(directory: &OwnedFd, name: &OsStr) -> bool {
-    match open_child(directory.as_fd(), name) {
-        Ok(found) => is_mount_point(found.as_fd()) == Some(false),
-        Err(errno) => errno == Errno::ENOENT,
     }
 }
 

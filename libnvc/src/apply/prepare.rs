@@ -12,7 +12,6 @@ use crate::apply::cgroup::systemd::Unit;
 use crate::apply::cgroup::{self, WantedDevice};
 use crate::apply::ldconfig::PreparedLdconfig;
 use crate::apply::ldconfig::builtin::UpdateInput;
-use crate::apply::look::ContainerView;
 use crate::apply::mount::source::{ExpectedType, HostSources, ReadySource};
 use crate::apply::mount::tmpfs::{NewCover, NewProfile, NewTmpfs};
 use crate::apply::replace::NewFile;
@@ -337,9 +336,7 @@ impl<'a> Preparation<'a, '_> {
         ahead: &mut Ahead,
     ) -> Result<CacheUpdate<'a>> {
         let ldconfig = &self.container.image.ldconfig;
-        let searched = [directories, folders].concat();
-        let mounted = ContainerView::new(self.container, self.root).mounted_in(&searched)?;
-        let placed = self.options.placed.iter().cloned().chain(mounted);
+        let placed = self.options.placed.iter().cloned();
         let news = UpdateInput {
             directories,
             first,

@@ -176,8 +176,11 @@ fn a_read_only_root_cannot_be_unlocked() {
     let lock = "mount --bind \"$root\" \"$root\" && mount -o remount,bind,ro \"$root\"";
     let output = world.configure(Root::Host, lock, "", ROOTLESS, "");
     let (out, err) = text(&output);
-    assert!(out.starts_with("status 0\n"), "{out}{err}");
-    assert!(err.contains("read-only file system"), "{err}");
+    assert!(out.starts_with("status 1\n"), "{out}{err}");
+    assert!(
+        err.contains("hint: the container's root is read-only"),
+        "{err}"
+    );
     let after = Tree::of(&world.root).unwrap();
     assert_eq!(after.changes_since(&before), [""; 0]);
 }
@@ -188,7 +191,7 @@ fn an_owner_without_a_map() {
     let before = Tree::of(&world.root).unwrap();
     let output = world.configure(Root::User(1000), "", "", ROOTLESS, "");
     let (out, err) = text(&output);
-    assert!(out.starts_with("status 0\n"), "{out}{err}");
+    assert!(out.starts_with("status 1\n"), "{out}{err}");
     assert!(err.contains("permission denied"), "{err}");
     let after = Tree::of(&world.root).unwrap();
     assert_eq!(after.changes_since(&before), [""; 0]);

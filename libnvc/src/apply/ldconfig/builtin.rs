@@ -162,7 +162,7 @@ pub(in crate::apply) fn update(
                 authority,
                 cache,
                 &directories,
-                &searched,
+                searched,
                 newest.filter(|_| !linked),
                 layout,
                 journal,
@@ -260,7 +260,7 @@ fn update_cache(
     authority: &Authority,
     cache: &SoundCache,
     directories: &[Directory<'_>],
-    searched: &[SearchedDirectory],
+    mut searched: Vec<SearchedDirectory>,
     newest: Option<Time>,
     layout: &Layout,
     journal: &mut Journal<'_>,
@@ -291,10 +291,19 @@ fn update_cache(
         .because(why)
     };
     let listing = Listing::parse(bytes).map_err(changed)?;
+    if places.is_programs {
+        // A program has listed all that it takes for a library.
+        let known = listing.lines.iter().map(|line| (line.key, line.flags));
+        let known: HashSet<_> = known.collect();
+        for directory in &mut searched {
+            let is_known = |found: &FoundLibrary| known.contains(&(found.soname(), found.flags));
+            directory.found.retain(is_known);
+        }
+    }
     let action = |base: &[u8]| places.action(directories, base);
-    let routes = merge::routes(&listing.directories().map_err(changed)?, searched, action);
-    let lines = merge::update(&listing, &routes, searched);
-    let earlier = places.earlier(directories, searched, &listing, &routes, layout);
+    let routes = merge::routes(&listing.directories().map_err(changed)?, &searched, action);
+    let lines = merge::update(&listing, &routes, &searched);
+    let earlier = places.earlier(directories, &searched, &listing, &routes, layout);
     if lines == listing.lines && newest.is_some_and(|newest| !newest.is_after(file.modified)) {
         log::debug!("{} is up to date", place.display());
         return Ok(earlier);

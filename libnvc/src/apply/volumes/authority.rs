@@ -382,9 +382,18 @@ impl Authority {
     fn mount_point(&self, directory: BorrowedFd<'_>) -> Option<PathBuf> {
         let id = self.mount_id(directory).ok()?;
         let text = self.table().ok()?;
-        let point = mountinfo::find(&text, id)?.point();
-        let below = point.strip_prefix(&self.rootfs).unwrap_or(&point);
-        Some(Path::new("/").join(below))
+        Some(self.in_container(&mountinfo::find(&text, id)?.point()))
+    }
+
+    /// Returns all mount points in the container, as far as the table can be read.
+    pub(in crate::apply) fn mount_points(&self) -> Vec<PathBuf> {
+        let text = self.table().unwrap_or_default();
+        let points = mountinfo::entries(&text).map(|line| line.point());
+        points.map(|point| self.in_container(&point)).collect()
+    }
+
+    fn in_container(&self, point: &Path) -> PathBuf {
+        Path::new("/").join(point.strip_prefix(&self.rootfs).unwrap_or(point))
     }
 }
 
