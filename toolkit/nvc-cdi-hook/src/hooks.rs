@@ -34,127 +34,62 @@ pub(crate) struct Hook {
 }
 
 /// Options of the hooks for the loader.
-const FOLDERS: [Opt; 2] = [
-    text(
-        "ldconfig-path",
-        "FILE",
-        "The host's ldconfig; by default none runs if that is safe",
-    ),
+#[rustfmt::skip]
+const FOLDERS: &[Opt] = &[
+    text("ldconfig-path", "FILE", "The host's ldconfig; by default none runs if that is safe"),
     list("folder", "DIR", "A directory with libraries"),
 ];
 
+#[rustfmt::skip]
 const HOOKS: &[Hook] = &[
-    Hook {
-        name: hook_names::CREATE_SYMLINKS,
-        about: "Make symbolic links in the container",
-        options: &[list(
-            "link",
-            "TARGET::LINK",
-            "Make LINK, which leads to TARGET",
-        )],
-        uses_volumes: false,
-        intents: Some(symlinks::intents),
-    },
-    Hook {
-        name: hook_names::ENABLE_CUDA_COMPAT,
-        about: "Let the loader find the image's CUDA compatibility libraries, if they are newer than the driver",
-        options: &[
-            text(
-                "host-driver-version",
-                "VERSION",
-                "Version of the host's driver",
-            ),
-            text(
-                "host-cuda-version",
-                "VERSION",
-                "Newest CUDA version of the host's driver",
-            ),
-            text(
-                "cuda-compat-container-root",
-                "DIR",
-                "The image's directory of the libraries",
-            ),
-        ],
-        uses_volumes: false,
-        intents: Some(cuda_compat::intents),
-    },
-    Hook {
-        name: hook_names::DISABLE_NODE_MODIFICATION,
-        about: "Tell programs in the container not to create device nodes",
-        options: &[],
-        uses_volumes: false,
-        intents: Some(driver::params),
-    },
-    Hook {
-        name: hook_names::FILTER_DRIVER_PROC,
-        about: "Hide other GPUs in the container's /proc/driver/nvidia",
-        options: &[],
-        uses_volumes: false,
-        intents: Some(driver::devices),
-    },
-    Hook {
-        name: hook_names::UPDATE_PROFILE,
-        about: "Let EGL see the container's GPUs only",
-        options: &[],
-        uses_volumes: false,
-        intents: Some(driver::profile),
-    },
-    Hook {
-        name: hook_names::CHMOD,
-        about: "Change permissions in the container",
-        options: &[
-            text("mode", "OCTAL", "The permissions"),
-            list("path", "PATH", "File or directory to change"),
-        ],
-        uses_volumes: false,
-        intents: Some(chmod::intents),
-    },
-    Hook {
-        name: hook_names::UPDATE_LDCACHE,
-        about: "Let the loader find the libraries of some directories",
-        options: &FOLDERS,
-        uses_volumes: true,
-        intents: Some(library_path::intents),
-    },
-    Hook {
-        name: hook_names::CREATE_SONAME_SYMLINKS,
-        about: "Make the links by which the loader finds the libraries of some directories",
-        options: &FOLDERS,
-        uses_volumes: true,
-        intents: Some(library_path::intents),
-    },
-    Hook {
-        name: hook_names::MOUNT_SOCKETS,
-        about: "Mount the sockets of the driver's daemons that exist",
-        options: sockets::OPTIONS,
-        uses_volumes: false,
-        intents: Some(sockets::intents),
-    },
-    Hook {
-        name: hook_names::MERGED,
-        about: "Do the work of several hooks in one process",
-        options: merged::OPTIONS,
-        uses_volumes: true,
-        intents: Some(merged::intents),
-    },
-    Hook {
-        name: hook_names::APPLY_MEMORY_LIMITS,
-        about: "Fail if the container asks for limits of GPU memory, which are not supported yet",
-        options: &[
-            text("driver-root", "DIR", "Root of the driver"),
-            list("gpu-id", "UUID", "A GPU of the container"),
-        ],
-        uses_volumes: false,
-        intents: None,
-    },
-    Hook {
-        name: "noop",
-        about: "Do nothing",
-        options: &[],
-        uses_volumes: false,
-        intents: None,
-    },
+    hook(hook_names::CREATE_SYMLINKS, Some(symlinks::intents), "Make symbolic links in the container", &[
+        list("link", "TARGET::LINK", "Make LINK, which leads to TARGET"),
+    ]),
+    hook(hook_names::ENABLE_CUDA_COMPAT, Some(cuda_compat::intents),
+        "Let the loader find the image's CUDA compatibility libraries, if they are newer than the driver", &[
+        text("host-driver-version", "VERSION", "Version of the host's driver"),
+        text("host-cuda-version", "VERSION", "Newest CUDA version of the host's driver"),
+        text("cuda-compat-container-root", "DIR", "The image's directory of the libraries"),
+    ]),
+    hook(hook_names::DISABLE_NODE_MODIFICATION, Some(driver::params),
+        "Tell programs in the container not to create device nodes", &[]),
+    hook(hook_names::FILTER_DRIVER_PROC, Some(driver::devices),
+        "Hide other GPUs in the container's /proc/driver/nvidia", &[]),
+    hook(hook_names::UPDATE_PROFILE, Some(driver::profile), "Let EGL see the container's GPUs only", &[]),
+    hook(hook_names::CHMOD, Some(chmod::intents), "Change permissions in the container", &[
+        text("mode", "OCTAL", "The permissions"),
+        list("path", "PATH", "File or directory to change"),
+    ]),
+    hook(hook_names::UPDATE_LDCACHE, Some(library_path::intents),
+        "Let the loader find the libraries of some directories", FOLDERS).using_volumes(),
+    hook(hook_names::CREATE_SONAME_SYMLINKS, Some(library_path::intents),
+        "Make the links by which the loader finds the libraries of some directories", FOLDERS).using_volumes(),
+    hook(hook_names::MOUNT_SOCKETS, Some(sockets::intents),
+        "Mount the sockets of the driver's daemons that exist", sockets::OPTIONS),
+    hook(hook_names::MERGED, Some(merged::intents), "Do the work of several hooks in one process", merged::OPTIONS)
+        .using_volumes(),
+    hook(hook_names::APPLY_MEMORY_LIMITS, None,
+        "Fail if the container asks for limits of GPU memory, which are not supported yet", &[
+        text("driver-root", "DIR", "Root of the driver"),
+        list("gpu-id", "UUID", "A GPU of the container"),
+    ]),
+    hook("noop", None, "Do nothing", &[]),
 ];
+
+const fn hook(
+    name: &'static str,
+    intents: Option<Intents>,
+    about: &'static str,
+    options: &'static [Opt],
+) -> Hook {
+    Hook {
+        name,
+        about,
+        options,
+        uses_volumes: false,
+        intents,
+    }
+}
 
 /// Returns the driver root in the arguments.
 fn driver_root(given: &Given) -> &str {
@@ -184,6 +119,14 @@ pub(crate) fn help() -> String {
 }
 
 impl Hook {
+    const fn using_volumes(self) -> Self {
+        let uses_volumes = true;
+        Self {
+            uses_volumes,
+            ..self
+        }
+    }
+
     /// Returns the hook's help.
     pub(crate) fn help(&self) -> String {
         let mut text = format!(
