@@ -245,6 +245,7 @@ fn nvml_is_where_libraries_are() -> Outcome {
         let name = "libnvidia-ml.so.1";
         fs::rename(root.path().join("usr/lib").join(name), at.join(name))?;
         let request = QueryRequest {
+            dev_root: None,
             library_search: search.into_iter().map(HostPath::new).collect(),
             ..root.request()
         };
@@ -453,6 +454,7 @@ fn wsl_needs_no_minors() -> Outcome {
     let request = QueryRequest {
         root: "/".into(),
         user: Some(Identity::caller()),
+        dev_root: None,
         library_search: Vec::new(),
         wsl_library: Some(library),
         deadline: Duration::from_secs(30),

@@ -32,6 +32,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 pub struct DriverConfig {
     /// The driver root.
     pub root: PathBuf,
+    /// The root of the device nodes, for a driver root that has none; `/` if None.
+    pub dev_root: Option<PathBuf>,
     /// The ld.so.cache below it, if the caller names one.
     pub ldcache: Option<HostPath>,
     /// Directories below the root in which the query looks for NVML first.
@@ -56,6 +58,7 @@ impl Default for DriverConfig {
     fn default() -> Self {
         Self {
             root: "/".into(),
+            dev_root: None,
             ldcache: None,
             library_search: Vec::new(),
             user: None,
@@ -96,6 +99,7 @@ fn request_of(config: &DriverConfig) -> Result<QueryRequest> {
     QueryRequest {
         root: config.root.clone(),
         user: config.user,
+        dev_root: config.dev_root.clone(),
         library_search: config.library_search.clone(),
         wsl_library: None,
         deadline: config.deadline,

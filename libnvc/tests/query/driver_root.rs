@@ -33,6 +33,7 @@ pub(crate) struct Root(TempDir);
 pub(crate) const PROFILE: &str = "\
 driver=535.261.03
 cuda=12020
+lenient=yes
 gpu minor=4 bus=10000:3b:00 cc=8.0 brand=14 mig=unsupported uuid=GPU-0 name=NVIDIA A100
 gpu minor=5 bus=10000:3c:00 cc=8.0 brand=14 mig=on uuid=GPU-1 name=NVIDIA A100
 gpu minor=6 bus=10000:3d:00 cc=8.0 brand=14 mig=off uuid=GPU-2 name=NVIDIA A100
@@ -122,6 +123,7 @@ pub(crate) fn request(root: &Path, uid: u32, gid: u32) -> QueryRequest {
     QueryRequest {
         root: root.into(),
         user: Some(Identity { uid, gid }),
+        dev_root: None,
         library_search: Vec::new(),
         wsl_library: None,
         deadline: Duration::from_secs(30),

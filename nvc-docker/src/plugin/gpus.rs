@@ -79,6 +79,7 @@ impl Gpus {
             request: QueryRequest {
                 root: "/".into(),
                 user: None,
+                dev_root: None,
                 library_search: Vec::new(),
                 wsl_library: None,
                 deadline: FACTS_DEADLINE,

@@ -73,6 +73,7 @@ fn library(directory: &Path, profile: &Profile) -> PathBuf {
     }
     fs::write(directory.join("profile"), profile.to_string()).unwrap();
     fs::write(directory.join("events"), "").unwrap();
+    fs::write(directory.join("nvidiactl"), "").unwrap();
     let path = directory.join("libnvidia-ml.so.1");
     fs::write(
         &path,

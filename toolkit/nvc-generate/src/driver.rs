@@ -33,7 +33,9 @@ pub(super) fn root(options: &Options) -> PathBuf {
 /// Starts the query of the driver.
 pub(super) fn session(options: &Options) -> Result<DriverSession> {
     let directories = options.library_search.iter().map(HostPath::new).collect();
-    session::open(root(options), directories, &options.query)
+    // The driver root is where they are anyway, if it has some.
+    let dev_root = Some(options.dev_root.clone()).filter(|root| *root != options.driver_root);
+    session::open(root(options), dev_root, directories, &options.query)
 }
 
 /// Opens the root of the device nodes.

@@ -10,16 +10,19 @@ use libnvc::host::query::{QueryProgram, QueryRequest};
 use libnvc::host::{CudaFacts, DeviceInfo, DriverConfig, DriverSession, cuda_facts};
 use libnvc::{HostPath, Result};
 
-/// Starts `program`'s query of the driver below a root. Looks for NVML in `directories` below the root first.
+/// Starts `program`'s query of the driver below a root, with the nodes of another if that one has none. Looks
+/// for NVML in `directories` below the root first.
 ///
 /// # Errors
 /// Those of [`DriverSession::open`].
 pub fn open(
     root: PathBuf,
+    dev_root: Option<PathBuf>,
     directories: Vec<HostPath>,
     program: &QueryProgram,
 ) -> Result<DriverSession> {
     let config = DriverConfig {
+        dev_root,
         library_search: directories,
         ..of(root, program)
     };
@@ -49,6 +52,7 @@ pub fn ask_cuda(root: PathBuf, program: &QueryProgram) -> Result<CudaFacts> {
     let request = QueryRequest {
         root: config.root,
         user: config.user,
+        dev_root: None,
         library_search: Vec::new(),
         wsl_library: None,
         deadline: config.deadline,

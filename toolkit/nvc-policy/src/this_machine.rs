@@ -57,8 +57,12 @@ impl ThisMachine {
     fn devices(&self) -> Result<&DeviceInfo> {
         let devices = self.devices.get_or_init(|| {
             let ask = || {
-                let mut session =
-                    session::open(self.root.clone(), Vec::new(), &QueryProgram::ThisProcess)?;
+                let mut session = session::open(
+                    self.root.clone(),
+                    None,
+                    Vec::new(),
+                    &QueryProgram::ThisProcess,
+                )?;
                 session.ready()?;
                 session::devices(&mut session)
             };

@@ -18,8 +18,9 @@ use super::process::{Child, ProcessEnd, QueryProcess, QueryProgram, Started, not
 use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, encode, take};
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
-use crate::host::Identity;
 use crate::host::procfs::parse_version;
+use crate::host::search::usual;
+use crate::host::{Abi, DriverRoot, Identity};
 use crate::path::HostPath;
 use crate::read_file::read_path;
 use crate::sys::files::waiting_bytes;
@@ -45,11 +46,16 @@ fn module_version(root: &Path) -> Option<String> {
     })
 }
 
+/// The node without which NVML says that no driver is loaded.
+const CONTROL_NODE: &str = "dev/nvidiactl";
+
 /// The question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryRequest {
     /// Driver root; the query process changes its root unless it is exactly `/`.
     pub root: PathBuf,
+    /// The root of the device nodes, for a driver root that has none; `/` if None.
+    pub dev_root: Option<PathBuf>,
     /// User that the query process changes to. None: one that is not root. If the caller is root, that is the overflow
     /// user, and otherwise the caller.
     pub user: Option<Identity>,
@@ -67,7 +73,7 @@ impl QueryRequest {
     /// # Errors
     /// `open failed: /proc/sys/kernel/overflowuid: <cause>`, and the same for the group.
     pub(crate) fn settled(&self) -> Result<Self> {
-        let user = Identity::of_query(self.user, &self.root)?;
+        let user = Identity::of_query(self.user, &self.sandbox())?;
         Ok(Self {
             user: Some(user),
             ..self.clone()
@@ -81,8 +87,38 @@ impl QueryRequest {
     pub(crate) fn wanted(&self) -> Result<ProcessContext<'_>> {
         Ok(ProcessContext {
             root: &self.root,
-            user: Identity::of_query(self.user, &self.root)?,
+            user: Identity::of_query(self.user, &self.sandbox())?,
         })
+    }
+
+    /// Returns the root of the query process. NVML opens device nodes, which the driver root of a container-optimised
+    /// host does not have: there it is the root of the nodes.
+    fn sandbox(&self) -> PathBuf {
+        let has_nodes = |root: &Path| root.join(CONTROL_NODE).exists();
+        let other = self.dev_root.as_deref().unwrap_or(Path::new("/"));
+        let sandbox = if has_nodes(&self.root) || !has_nodes(other) {
+            &self.root
+        } else {
+            other
+        };
+        sandbox.to_owned()
+    }
+
+    /// Returns the directories in which a process with this root looks for libraries first: those of the caller, and if
+    /// it is not the driver root, all usual ones of the driver root.
+    fn directories(&self, sandbox: &Path) -> Vec<OsString> {
+        let given = self.library_search.iter().cloned();
+        if sandbox == self.root {
+            return given.map(|path| path.as_path().into()).collect();
+        }
+        let Ok(root) = DriverRoot::open(&self.root) else {
+            return Vec::new();
+        };
+        let real = given.chain(usual(Abi::Native)).filter_map(|path| {
+            let (_, real) = root.real_path(&path).ok()?;
+            Some(real.below(root.path()).into_os_string())
+        });
+        real.collect()
     }
 }
 
@@ -143,7 +179,8 @@ impl Conversation {
             process,
             program,
         } = process.started()?;
-        let user = Identity::of_query(request.user, &request.root)?;
+        let sandbox = request.sandbox();
+        let user = Identity::of_query(request.user, &sandbox)?;
         let started = Instant::now();
         let name = match question {
             Question::Cuda => "cuda",
@@ -151,24 +188,23 @@ impl Conversation {
             _ => "nvml",
         };
         let library = request.wsl_library.as_deref();
-        let host_libraries = if request.root == Path::new("/") {
+        let host_libraries = if sandbox == Path::new("/") {
             Vec::new()
         } else {
             needs::of_library(
-                &request.root,
+                &sandbox,
                 match question {
                     Question::Cuda => CUDA.as_ref(),
                     _ => library.map_or(LIBRARY.as_ref(), Path::as_os_str),
                 },
             )
         };
-        let directories = request.library_search.iter().map(HostPath::as_path);
         let bytes = encode(&WireRequest {
-            root: request.root.clone().into(),
+            directories: request.directories(&sandbox),
+            root: sandbox.clone().into(),
             uid: user.uid,
             gid: user.gid,
             host_libraries: host_libraries.into_iter().map(String::from).collect(),
-            directories: directories.map(Into::into).collect(),
             version: module_version(&request.root),
             wsl_library: request.wsl_library.clone().map(OsString::from),
             parent: nix::unistd::getpid().as_raw(),
@@ -178,7 +214,7 @@ impl Conversation {
         send(&socket, &bytes)?;
         let second = Second {
             program,
-            root: request.root.clone(),
+            root: sandbox,
             user,
             request: bytes,
         };

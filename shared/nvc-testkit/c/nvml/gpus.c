@@ -21,6 +21,8 @@ Result nvmlInit_v2(void)
         return NOT_LOADED;
     if ((wanted = misbehave(__func__, -1)))
         return wanted;
+    if (access(NODES "/nvidiactl", F_OK) && !fault("lenient", "yes", -1))
+        return NOT_LOADED;
     look_at_nodes();
     find_instances();
     was_initialized = 1;

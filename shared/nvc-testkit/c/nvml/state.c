@@ -17,6 +17,7 @@
  *   lost=GPU                   it has fallen off the bus; lost-later=GPU: after its handle was taken
  *   nvlink gpu=0 link=3 to=1   a link to that GPU, or to=switch
  *   drm, channel, module, node  for the builder (src/profile/hardware.rs)
+ *   lenient=yes                it needs no /dev/nvidiactl; without, as the driver's, it says that no driver is loaded
  *   only, libraries, file, ...  for the builder (src/profile/layout.rs)
  *
  * SYMBOL is one of the entry points below or, for crash-at and hang-at, `load`: while the library is being loaded.

@@ -25,17 +25,19 @@ impl Builder {
             modules: procfs::majors_of(&self.profile.hardware.modules, majors),
             left_out: Vec::new(),
         };
-        let told = self.profile.layout.driver_root.as_deref();
-        for root in [Some("/"), told].into_iter().flatten() {
-            let path = driver.path(root).join("etc/nvidia-sim/profile");
-            files::file(&path, self.profile.to_string(), 0o644)?;
-        }
         contents::write(self, &driver)?;
         hardware::sysfs(&driver)?;
         if self.nodes {
             nodes::write(self, &mut driver)?;
         } else {
             driver.left_out.push("device nodes: not wanted".into());
+        }
+        // NVML must not miss what this process cannot make.
+        driver.profile.layout.is_lenient |= !driver.left_out.is_empty();
+        let told = self.profile.layout.driver_root.as_deref();
+        for root in [Some("/"), told].into_iter().flatten() {
+            let path = driver.path(root).join("etc/nvidia-sim/profile");
+            files::file(&path, driver.profile.to_string(), 0o644)?;
         }
         layout::apply(&driver)?;
         for edit in &self.edits {

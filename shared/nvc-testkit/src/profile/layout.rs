@@ -5,6 +5,7 @@
 //! ```text
 //! only=libcuda libnvidia-ml /usr/bin/nvidia-smi    the driver's package has nothing else
 //! libraries=/usr/lib64                             where its libraries are
+//! lenient=yes                                      NVML needs no /dev/nvidiactl
 //! nodes=no                                         no device nodes but those of `node` lines
 //! cache=no                                         no ld.so.cache, and no ld.so.conf
 //! driver-root=/run/nvidia/driver                   what the toolkit is told; `/` otherwise
@@ -32,6 +33,8 @@ pub struct Layout {
     pub libraries: Option<String>,
     /// There are no device nodes but those of the profile's statements.
     pub has_no_nodes: bool,
+    /// NVML needs no node.
+    pub is_lenient: bool,
     /// The loader has no cache and no configuration.
     pub has_no_cache: bool,
     /// The driver root that the toolkit is told, if it is not `/`.
@@ -74,8 +77,10 @@ pub enum What {
 impl Layout {
     /// Parses a statement; None if it is another one, or incomplete.
     pub(super) fn statement(&mut self, line: &str) -> Option<()> {
-        if let Some((key @ ("only" | "libraries" | "nodes" | "cache" | "driver-root"), value)) =
-            line.split_once('=')
+        if let Some((
+            key @ ("only" | "libraries" | "nodes" | "lenient" | "cache" | "driver-root"),
+            value,
+        )) = line.split_once('=')
         {
             match (key, value) {
                 ("only", names) => {
@@ -84,6 +89,7 @@ impl Layout {
                 ("libraries", directory) => self.libraries = Some(directory.into()),
                 ("driver-root", directory) => self.driver_root = Some(directory.into()),
                 ("nodes", "no") => self.has_no_nodes = true,
+                ("lenient", "yes") => self.is_lenient = true,
                 ("cache", "no") => self.has_no_cache = true,
                 _ => return None,
             }
@@ -120,6 +126,9 @@ impl fmt::Display for Layout {
         }
         if let Some(directory) = &self.libraries {
             writeln!(f, "libraries={directory}")?;
+        }
+        if self.is_lenient {
+            writeln!(f, "lenient=yes")?;
         }
         if self.has_no_nodes {
             writeln!(f, "nodes=no")?;

@@ -49,7 +49,7 @@ impl Driver {
         if !search::has_management_library(&opened) {
             return unasked;
         }
-        match session::open(root.to_owned(), Vec::new(), program) {
+        match session::open(root.to_owned(), None, Vec::new(), program) {
             Ok(mut session) => {
                 let listed = platform::listed(&mut session);
                 Self::answered(root, program, &mut session, listed)
