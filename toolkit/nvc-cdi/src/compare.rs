@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use libnvc::host::CharDrivers;
+use nvc_hostfile::HandedPaths;
 
 use super::model::{CHARACTER, DeviceNode, Edits, Hook, Spec};
-use crate::nodes;
+use crate::{names, nodes};
 
 /// Returns the differences, one per line; empty if there are none.
 pub fn differences(old: &Spec, new: &Spec) -> Vec<String> {
@@ -146,11 +147,7 @@ pub fn missing(spec: &Spec) -> Vec<String> {
     let mut lines = BTreeSet::new();
     let devices = spec.devices.iter().map(|device| &device.container_edits);
     for edits in devices.chain([&spec.container_edits]) {
-        for mount in edits
-            .mounts
-            .iter()
-            .filter(|mount| mount.kind.is_empty() || mount.kind == "bind")
-        {
+        for mount in edits.mounts.iter().filter(|mount| mount.is_bind()) {
             if !Path::new(&mount.host_path).exists() {
                 lines.insert(format!("{} is missing", mount.host_path));
             }
@@ -172,6 +169,23 @@ pub fn missing(spec: &Spec) -> Vec<String> {
     }
     lines.extend(renumbered(spec));
     lines.into_iter().collect()
+}
+
+/// Returns the mounts of paths that a user other than root and the caller could exchange, with the reasons: of NVIDIA's
+/// devices.
+pub fn exposed(spec: &Spec) -> Vec<String> {
+    if !names::is_nvidias(spec.vendor_and_class().0) {
+        return Vec::new();
+    }
+    let mut paths = HandedPaths::default();
+    let devices = spec.devices.iter().map(|device| &device.container_edits);
+    let edits = devices.chain([&spec.container_edits]);
+    let mounts = edits.flat_map(|edits| &edits.mounts);
+    let lines = mounts.filter_map(|mount| {
+        let why = mount.exposed(&mut paths)?;
+        Some(format!("mount of {}: {why}", mount.host_path))
+    });
+    lines.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Returns the nodes that are other devices than recorded: engines give containers the recorded ones.

@@ -1,6 +1,9 @@
 //! Defines a CDI specification, with the fields of version 1.1.0 in output order.
 
 use nvc_oci::own_environment::STAGES_INSIDE;
+use std::path::Path;
+
+use nvc_hostfile::HandedPaths;
 use serde::Serialize;
 
 /// Directories that engines search for specifications; later ones have precedence.
@@ -134,6 +137,23 @@ pub struct Mount {
     /// File system type; empty for a bind mount.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
+}
+
+impl Mount {
+    /// Returns true if it binds a path of the host.
+    pub(crate) fn is_bind(&self) -> bool {
+        self.kind.is_empty() || self.kind == "bind"
+    }
+
+    /// Returns why a user other than root and the caller could exchange its source until it is mounted; None if nobody
+    /// could.
+    pub(crate) fn exposed(&self, paths: &mut HandedPaths) -> Option<String> {
+        let found = paths.check(Path::new(&self.host_path));
+        found
+            .err()
+            .filter(|_| self.is_bind())
+            .map(|error| error.message())
+    }
 }
 
 /// Intel's resource director.

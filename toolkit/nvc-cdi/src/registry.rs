@@ -13,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
-use nvc_hostfile::system;
+use nvc_hostfile::{HandedPaths, system};
 
 use super::model::{CHARACTER, Device, DeviceNode, Edits, Spec};
 use super::{MAX_SIZE, names, validate};
@@ -155,19 +155,28 @@ impl Registry {
         &self.problems
     }
 
-    /// Combines the edits of devices: those of each file once, before those of its first device.
+    /// Combines the edits of devices: those of each file once, before those of its first device. Returns warnings, too:
+    /// of NVIDIA's devices, mounts of paths that a user other than root and the caller could exchange are left out. Older
+    /// specifications have such mounts, of daemons' sockets.
     ///
     /// The error names all missing devices, and the existing ones of the same kind.
-    pub fn edits<S: AsRef<str>>(&self, devices: &[S]) -> Result<Edits> {
+    pub fn edits<S: AsRef<str>>(&self, devices: &[S]) -> Result<(Edits, Vec<String>)> {
         let mut edits = Edits::default();
         let (mut missing, mut files) = (Vec::new(), BTreeSet::new());
+        let (mut paths, mut warnings) = (HandedPaths::default(), Vec::new());
         let mut append = |spec: &Spec, part: &Edits| {
-            let before = edits.device_nodes.len();
+            let before = (edits.device_nodes.len(), edits.mounts.len());
             edits.append(part);
             if names::is_nvidias(spec.vendor_and_class().0) {
-                edits.device_nodes[before..]
+                edits.device_nodes[before.0..]
                     .iter_mut()
                     .for_each(as_character);
+                for mount in edits.mounts.split_off(before.1) {
+                    match mount.exposed(&mut paths) {
+                        None => edits.mounts.push(mount),
+                        Some(why) => warnings.push(format!("left out: {why}")),
+                    }
+                }
             }
         };
         for name in devices {
@@ -182,7 +191,7 @@ impl Registry {
             append(spec, &spec.devices[place].container_edits);
         }
         if missing.is_empty() {
-            Ok(edits)
+            Ok((edits, warnings))
         } else {
             Err(self.unresolvable(&missing))
         }

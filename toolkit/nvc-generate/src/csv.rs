@@ -65,7 +65,7 @@ pub fn find(tree: &Tree, entries: &[Entry], choice: &Choice, driver: &Driver) ->
         warnings.extend(more);
         devices.push((chosen.clone(), draft));
     }
-    let (mut common, more) = tree.common(entries);
+    let (mut common, more) = tree.common(entries)?;
     let links = usual_links(&common.edits.mounts);
     if !links.is_empty() {
         let hook = DraftHook::new(hook_names::CREATE_SYMLINKS, repeated("--link", links));

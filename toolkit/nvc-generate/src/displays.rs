@@ -13,13 +13,14 @@ use nvc_cdi::Edits;
 use nvc_policy::image::Devices;
 
 use crate::draft::Draft;
+use crate::exposed::Exposure;
 use crate::{Options, driver, driver_files, render};
 
-/// Returns the edits for the files that every container with graphics gets.
+/// Returns the edits for the files that every container with graphics gets, and warnings.
 ///
 /// # Errors
 /// There is no driver.
-pub fn graphics(options: &Options) -> Result<Edits> {
+pub fn graphics(options: &Options) -> Result<(Edits, Vec<String>)> {
     let root = DriverRoot::open(&driver::root(options))?;
     let wanted = driver::search(options, Contents::Graphics);
     let version = search::version(&root, &wanted.libraries).ok_or_else(|| {
@@ -29,8 +30,9 @@ pub fn graphics(options: &Options) -> Result<Edits> {
         Error::new(ErrorKind::NotFound, text)
     })?;
     let found = search::find(&root, Some(&version), &wanted)?;
-    let intents = Item::Graphics(&found).plan(&driver::request());
-    Ok(render::edits(&intents, options))
+    let mut intents = Item::Graphics(&found).plan(&driver::request());
+    let warnings = Exposure::of(&mut intents, options)?;
+    Ok((render::edits(&intents, options), warnings))
 }
 
 /// Returns the edits for the display nodes of the GPUs at these PCI addresses.
@@ -44,7 +46,9 @@ pub fn displays(options: &Options, addresses: &[String]) -> Result<Edits> {
     let mut draft = Draft::default();
     for address in addresses {
         let found = drm::displays(address, &dev_root, &drivers);
-        let intents = Item::Displays(&found.nodes, &found.links).plan(&request);
+        let mut intents = Item::Displays(&found.nodes, &found.links).plan(&request);
+        // Nodes of displays are best effort, and nobody but root can exchange those in /dev.
+        Exposure::of(&mut intents, options)?;
         draft.append(&render::draft(&intents, options));
     }
     draft.join_links();

@@ -5,6 +5,7 @@ use std::path::Path;
 use nvc_cdi::{Edits, Mount};
 use nvc_policy::image::features::Feature;
 
+use crate::exposed::Exposure;
 use crate::nodes::Nodes;
 
 /// Options of read-only bind mounts.
@@ -28,9 +29,13 @@ pub fn edits(feature: Feature, nodes: &Nodes, driver_root: &Path) -> (Edits, Vec
     // Ignore nodes that vanish concurrently.
     found.retain(|path| nodes.add(path, &mut edits).is_ok());
     if feature == Feature::Gds && !found.is_empty() {
+        let mut exposure = Exposure::default();
         for (path, is_directory) in [("/run/udev", true), ("/etc/cufile.json", false)] {
             let on_host = driver_root.join(path.trim_start_matches('/'));
-            if std::fs::metadata(&on_host).is_ok_and(|facts| facts.is_dir() == is_directory) {
+            let found = std::fs::metadata(&on_host);
+            if found.is_ok_and(|facts| facts.is_dir() == is_directory)
+                && exposure.may_name(&on_host)
+            {
                 edits.mounts.push(Mount {
                     host_path: on_host.to_string_lossy().into_owned(),
                     container_path: path.into(),
@@ -39,6 +44,7 @@ pub fn edits(feature: Feature, nodes: &Nodes, driver_root: &Path) -> (Edits, Vec
                 });
             }
         }
+        refused.extend(exposure.warnings());
     }
     (edits, refused)
 }

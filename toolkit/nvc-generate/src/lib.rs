@@ -23,6 +23,7 @@ mod displays;
 mod document;
 mod draft;
 mod driver;
+mod exposed;
 mod hooks;
 mod ids;
 mod modes;

@@ -20,6 +20,7 @@ use nvc_program::hook_names;
 use crate::content::Content;
 use crate::draft::{Draft, DraftDevice};
 use crate::driver::{self, nodes};
+use crate::exposed::Exposure;
 use crate::{Automatic, Files, Mode, Options, csv, devices, gated, render};
 
 /// Nodes excluded from management containers.
@@ -107,7 +108,7 @@ fn management(options: &Options) -> Result<Content> {
     devices::permissions(options, &mut all);
     Ok(Content {
         devices: vec![DraftDevice::new("all", all)],
-        common: for_managers(found, options),
+        common: for_managers(found, options, &mut warnings)?,
         warnings,
         ..Content::default()
     })
@@ -115,7 +116,11 @@ fn management(options: &Options) -> Result<Content> {
 
 /// Returns the driver's edits for management containers: without graphics, but with permission to create nodes and see
 /// all GPUs; a hook that forbids nodes only on request.
-fn for_managers(mut driver: DriverInfo, options: &Options) -> Draft {
+fn for_managers(
+    mut driver: DriverInfo,
+    options: &Options,
+    warnings: &mut Vec<String>,
+) -> Result<Draft> {
     driver.graphics.clear();
     driver.graphics_links.clear();
     driver
@@ -123,12 +128,13 @@ fn for_managers(mut driver: DriverInfo, options: &Options) -> Draft {
         .retain(|file| file.path.file_name() != "nvidia-xconfig");
     let mut intents = Item::Whole(&driver).plan(&driver::request());
     intents.retain(|intent| !matches!(intent.what, What::DriverProc(_) | What::EglProfile(_)));
+    warnings.extend(Exposure::of(&mut intents, options)?);
     let mut draft = render::draft(&intents, options);
     let unmodified = hook_names::DISABLE_NODE_MODIFICATION;
     if options.hooks.enabled.contains(unmodified) {
         draft.add_hook(unmodified, []);
     }
-    draft
+    Ok(draft)
 }
 
 fn feature(options: &Options, feature: Feature) -> Result<Content> {
@@ -163,13 +169,17 @@ mod tests {
             let mut hooks = draft.hooks.iter();
             hooks.any(|hook| hook.name == hook_names::DISABLE_NODE_MODIFICATION)
         };
-        let draft = for_managers(driver.clone(), &options);
+        let made = |options: &Options| {
+            let made = for_managers(driver.clone(), options, &mut Vec::new());
+            made.unwrap_or_else(|error| panic!("{error}"))
+        };
+        let draft = made(&options);
         let mounts = draft.edits.mounts.iter();
         let mounts: Vec<&str> = mounts.map(|mount| mount.container_path.as_str()).collect();
         assert_eq!(mounts, ["/usr/bin/nvidia-smi"]);
         assert!(!is_hook(&draft));
         let name = hook_names::DISABLE_NODE_MODIFICATION.to_owned();
         options.hooks.enabled.insert(name);
-        assert!(is_hook(&for_managers(driver, &options)));
+        assert!(is_hook(&made(&options)));
     }
 }

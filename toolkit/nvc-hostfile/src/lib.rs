@@ -6,7 +6,7 @@
 //! otherwise root would give an owner, a mode or a text to a file that another user chose. A *new* file may be
 //! anywhere: it belongs to the caller and is put at its name without following a link.
 //!
-//! [`programs`] finds the host's programs, and [`ours`] recognises those of this build.
+//! [`HandedPaths`] judges paths that others open later, [`programs`] finds the host's programs, and [`ours`] recognises those of this build.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -32,11 +32,13 @@ pub mod shell;
 mod accounts;
 mod acl;
 mod attributes;
+mod handed;
 mod owner;
 mod program;
 mod walk;
 
 use draft::{Like, put};
+pub use handed::HandedPaths;
 pub use program::check_program;
 pub use walk::kind;
 

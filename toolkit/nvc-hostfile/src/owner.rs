@@ -125,11 +125,12 @@ impl Caller {
             .then(|| Exposed { at: at.into(), who })
     }
 
-    /// Returns true if a group is neither root's nor the caller's, or has other members.
+    /// Returns true if a group has other members. One that is neither root's nor the caller's must be a group of this
+    /// machine: whether another database has members is unknown. /usr/local of Debian is of such a group, staff.
     fn is_other_group(self, gid: u32) -> bool {
-        let is_other = || has_other_members(gid, |uid| self.is_other(uid));
-        ![self.also.1, self.unmapped].contains(&Some(gid))
-            && (![0, self.gid].contains(&gid) || is_other())
+        let is_known = || [0, self.gid].contains(&gid) || name("/etc/group", gid).is_some();
+        let has_others = || has_other_members(gid, |uid| self.is_other(uid));
+        ![self.also.1, self.unmapped].contains(&Some(gid)) && (!is_known() || has_others())
     }
 
     fn is_other(self, uid: u32) -> bool {
@@ -148,10 +149,21 @@ pub(super) fn is_sticky(stat: &FileStat) -> bool {
     Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_ISVTX)
 }
 
+/// Returns true if every user may create files in a directory.
+pub(super) fn is_for_everybody(stat: &FileStat) -> bool {
+    Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_IWOTH)
+}
+
 impl Exposed {
-    /// Returns the refusal to edit a file there.
+    /// Describes a directory of all users.
+    pub(super) fn by_everybody(at: &Path) -> Self {
+        let who = Who::Everybody;
+        Self { at: at.into(), who }
+    }
+
+    /// Returns the refusal of a path on which it is.
     pub(super) fn refusal(&self, file: &Path) -> Error {
-        let cause = format!("{self}, so another file could be changed in its place");
+        let cause = format!("{self}, so another file could be put in its place");
         let error = Error::fault(ErrorKind::InvalidArgument, file.display(), cause);
         error.hint(match self.who {
             Who::Owner(uid) => {

@@ -153,7 +153,7 @@ fn files_in_anothers_directory_are_not_edited() {
     let error = HostFile::open(&at("user/file")).unwrap_err();
     let user = at("user");
     let text = format!(
-        "{0}/file: {0} belongs to the user {OTHER}, so another file could be changed in its place",
+        "{0}/file: {0} belongs to the user {OTHER}, so another file could be put in its place",
         user.display()
     );
     assert_eq!(error.message(), text);

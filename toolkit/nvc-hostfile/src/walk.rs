@@ -46,6 +46,17 @@ pub(super) fn find(caller: Caller, path: &Path, way: PathTrust, last: bool) -> R
         let text = format!("{} is not a file name", path.display());
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
+    begin(caller, path, way)?.through(parts(path), last)
+}
+
+/// Opens a directory. One that does not exist has a name in the last that does.
+pub(super) fn find_directory(caller: Caller, path: &Path) -> Result<Place> {
+    let mut parts = parts(path);
+    parts.push_back(".".into());
+    begin(caller, path, PathTrust::Any)?.through(parts, true)
+}
+
+fn begin(caller: Caller, path: &Path, way: PathTrust) -> Result<Walk> {
     let start = if path.is_absolute() { "/" } else { "." };
     let mut walk = Walk {
         file: path.into(),
@@ -59,7 +70,7 @@ pub(super) fn find(caller: Caller, path: &Path, way: PathTrust, last: bool) -> R
     };
     let stat = walk.stat(walk.directory.as_fd())?;
     walk.judge(&stat)?;
-    walk.through(parts(path), last)
+    Ok(walk)
 }
 
 impl Place {
@@ -133,6 +144,7 @@ impl Walk {
             };
             let stat = self.stat(found.as_fd())?;
             match kind(&stat) {
+                SFlag::S_IFDIR if part == "." => return Ok(self.place(VecDeque::from([part]))),
                 SFlag::S_IFDIR if is_last => return Err(failed(&self.file, Errno::EISDIR)),
                 SFlag::S_IFDIR => self.enter(found, &part, &stat)?,
                 SFlag::S_IFLNK => {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use libnvc::Result;
 use nvc_cdi::nodes::HostNode;
 use nvc_cdi::{Edits, Mount};
 use nvc_hostfile::programs::matches;
@@ -13,6 +14,7 @@ use nvc_program::hook_names;
 use super::list::{Entry, Kind};
 use crate::VOID;
 use crate::draft::{Draft, repeated};
+use crate::exposed::Exposure;
 use crate::gated::READ_ONLY;
 use crate::nodes::Nodes;
 
@@ -38,7 +40,10 @@ const MAX_LINKS: usize = 40;
 impl Tree {
     /// Returns the edits for all entries but nodes, with the hooks that isolate the container in procfs. Warns about
     /// files missing on the host.
-    pub(super) fn common(&self, entries: &[Entry]) -> (Draft, Vec<String>) {
+    ///
+    /// # Errors
+    /// Another user could exchange a library.
+    pub(super) fn common(&self, entries: &[Entry]) -> Result<(Draft, Vec<String>)> {
         let mut found = CollectedFiles::default();
         for entry in entries.iter().filter(|entry| entry.kind != Kind::Device) {
             let paths = expand(&self.root, &entry.path);
@@ -46,18 +51,20 @@ impl Tree {
                 found.warnings.push(format!("{} is missing", entry.path));
             }
             for path in paths {
-                self.add(entry.kind, &path, &mut found);
+                self.add(entry.kind, &path, &mut found)?;
             }
         }
         if self.on_host("/etc/nv_tegra_release").is_file() {
-            self.mount("/etc/nv_tegra_release", &mut found);
+            self.mount(Kind::Link, "/etc/nv_tegra_release", &mut found)?;
         }
         let CollectedFiles {
             mut edits,
             links,
-            warnings,
+            mut warnings,
+            exposure,
             ..
         } = found;
+        warnings.extend(exposure.warnings());
         edits.mounts.sort_by(|one, other| {
             let depth = |mount: &Mount| mount.container_path.matches('/').count();
             (depth(one), &one.container_path).cmp(&(depth(other), &other.container_path))
@@ -79,7 +86,7 @@ impl Tree {
             draft.add_hook(hook_names::FILTER_DRIVER_PROC, []);
         }
         draft.add_variable(VOID);
-        (draft, warnings)
+        Ok((draft, warnings))
     }
 
     /// Returns the nodes in the entries that are wanted. Warns about those missing on the host.
@@ -113,20 +120,15 @@ impl Tree {
         (edits, warnings)
     }
 
-    fn add(&self, kind: Kind, path: &str, found: &mut CollectedFiles) {
-        match kind {
-            Kind::Device => {}
+    fn add(&self, kind: Kind, path: &str, found: &mut CollectedFiles) -> Result<()> {
+        let file = match kind {
+            Kind::Device => return Ok(()),
+            Kind::Directory if self.on_host(path).is_dir() => Some(path.to_owned()),
             Kind::Directory => {
-                if self.on_host(path).is_dir() {
-                    self.mount(path, found);
-                } else {
-                    found.warnings.push(format!("{path} is not a directory"));
-                }
+                found.warnings.push(format!("{path} is not a directory"));
+                return Ok(());
             }
-            Kind::Library => match self.resolve(path).0 {
-                Some(file) => self.mount(&file, found),
-                None => found.warnings.push(format!("{path} leads nowhere")),
-            },
+            Kind::Library => self.resolve(path).0,
             Kind::Link => {
                 let (file, chain) = self.resolve(path);
                 for link in chain {
@@ -134,23 +136,35 @@ impl Tree {
                         found.links.push(link);
                     }
                 }
-                match file {
-                    Some(file) => self.mount(&file, found),
-                    None => found.warnings.push(format!("{path} leads nowhere")),
-                }
+                file
+            }
+        };
+        match file {
+            Some(file) => self.mount(kind, &file, found),
+            None => {
+                found.warnings.push(format!("{path} leads nowhere"));
+                Ok(())
             }
         }
     }
 
-    fn mount(&self, path: &str, found: &mut CollectedFiles) {
-        if found.mounted.insert(path.to_owned()) {
-            found.edits.mounts.push(Mount {
-                host_path: self.on_host(path).to_string_lossy().into_owned(),
-                container_path: path.to_owned(),
-                options: READ_ONLY.map(str::to_owned).to_vec(),
-                kind: String::new(),
-            });
+    fn mount(&self, kind: Kind, path: &str, found: &mut CollectedFiles) -> Result<()> {
+        if !found.mounted.insert(path.to_owned()) {
+            return Ok(());
         }
+        let on_host = self.on_host(path);
+        if kind == Kind::Library {
+            found.exposure.must_name(&on_host)?;
+        } else if !found.exposure.may_name(&on_host) {
+            return Ok(());
+        }
+        found.edits.mounts.push(Mount {
+            host_path: on_host.to_string_lossy().into_owned(),
+            container_path: path.to_owned(),
+            options: READ_ONLY.map(str::to_owned).to_vec(),
+            kind: String::new(),
+        });
+        Ok(())
     }
 
     /// Resolves a path inside the tree; returns the file, and the links in the path as `TARGET::LINK`.
@@ -222,6 +236,7 @@ struct CollectedFiles {
     mounted: HashSet<String>,
     links: Vec<String>,
     warnings: Vec<String>,
+    exposure: Exposure,
 }
 
 /// Adds a hook for links, given as `TARGET::LINK`, if there are any.
@@ -294,7 +309,7 @@ mod tests {
             "sym, /usr/lib/tegra/liba.so\nlib, /usr/lib/tegra/libb*.so\ndir, /usr/lib/tegra/firmware\n\
              lib, /usr/lib/tegra/loop\nlib, /missing\ndev, /dev/null\n",
         );
-        let (draft, warnings) = tree.common(&entries);
+        let (draft, warnings) = tree.common(&entries).unwrap();
         let places: Vec<&str> = draft
             .edits
             .mounts
@@ -337,7 +352,7 @@ mod tests {
             ldconfig: Some("/opt/ldconfig".into()),
             ..tree.clone()
         };
-        let (draft, _) = chosen.common(&entries);
+        let (draft, _) = chosen.common(&entries).unwrap();
         let update = words(&draft.hooks[2]).join(" ");
         let expected = "update-ldcache --ldconfig-path /opt/ldconfig --folder /usr/lib/tegra";
         assert_eq!(update, expected);

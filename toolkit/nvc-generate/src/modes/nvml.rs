@@ -14,6 +14,7 @@ use nvc_program::hook_names;
 use crate::content::Content;
 use crate::document::PARTS;
 use crate::draft::{DraftDevice, DraftHook};
+use crate::exposed::Exposure;
 use crate::{Automatic, Files, Options, csv, devices, driver, render};
 
 /// The warning if `all` is nothing.
@@ -97,8 +98,13 @@ fn plan_answered(
     if options.files != Files::Listed {
         request.policy.cuda_compat = CudaCompatMode::Disabled;
     }
-    let host = Host::new(driver::root(options), driver, info, chosen);
-    let plan = plan::plan(&request, &host)?;
+    let mut host = Host::new(driver::root(options), driver, info, chosen);
+    let mut plan = plan::plan(&request, &host)?;
+    let warnings = Exposure::of_plan(&mut plan, options)?;
+    if options.files == Files::AtStart {
+        Exposure::of_roots(options)?;
+    }
+    host.chosen.missing.extend(warnings);
     Ok(DriverPlan {
         host,
         request,

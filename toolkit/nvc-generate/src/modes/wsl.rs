@@ -11,6 +11,7 @@ use crate::content::Content;
 use crate::devices::empty_device;
 use crate::draft::DraftDevice;
 use crate::driver::{self, nodes};
+use crate::exposed::Exposure;
 use crate::{Options, render};
 
 /// The library without which CUDA does not work.
@@ -45,9 +46,11 @@ pub(super) fn find(options: &Options, mut request: Request) -> Result<Content> {
             replaces: false,
         })));
     }
+    let warnings = Exposure::of(&mut intents, options)?;
     Ok(Content {
         devices: vec![device],
         common: render::draft(&intents, options),
+        warnings,
         ..Content::default()
     })
 }

@@ -26,13 +26,14 @@ pub(super) fn serve(job: &mut Job<'_>, default_kind: &str) -> Result<Option<Driv
 fn from_files(job: &mut Job<'_>, names: &[String]) -> Result<()> {
     let failed = "failed to inject CDI devices";
     let registry = Registry::load(&job.config.runtime.cdi_spec_dirs);
-    let edits = registry.edits(names).map_err(|error| {
+    let (edits, warnings) = registry.edits(names).map_err(|error| {
         for problem in registry.problems() {
             let (file, what) = (problem.path.display(), problem.error.message());
             job.warn(&format!("{file}: {what}"));
         }
         error.context(failed)
     })?;
+    warnings.iter().for_each(|warning| job.warn(warning));
     let source = Source {
         host: None,
         reason: &format!("CDI specification of {}", names.join(", ")),

@@ -52,7 +52,9 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
             let addresses = addresses(&mut job);
             all.push(displays(&options, &addresses).map_err(failed)?);
         }
-        all.push(graphics(&options).map_err(failed)?);
+        let (files, warnings) = graphics(&options).map_err(failed)?;
+        warnings.iter().for_each(|warning| job.warn(warning));
+        all.push(files);
     }
     all.extend(cuda_compat(&job)?);
     let (nodes, mut resolved) = devices.unwrap_or_default();

@@ -194,6 +194,7 @@ fn ours(found: &SpecFile, words: &[String]) -> Option<Finding> {
     let fresh = part.unwrap_or(&made.spec);
     let mut differences = compare::differences(&found.spec, fresh);
     differences.extend(compare::renumbered(&found.spec));
+    differences.extend(compare::exposed(&found.spec));
     let missing = compare::missing(&found.spec).into_iter();
     differences.extend(missing.filter(|text| text.starts_with("hook program")));
     if differences.is_empty() {
@@ -265,7 +266,10 @@ fn repair(path: &Path, words: &[String]) -> Repair {
 /// Checks that the entries of any other file exist.
 fn others(found: &SpecFile) -> impl Iterator<Item = Finding> {
     let missing = compare::missing(&found.spec).into_iter();
-    missing.map(|text| Finding::new(&found.path, text, None))
+    let missing = missing.map(|text| Finding::new(&found.path, text, None));
+    let exposed = compare::exposed(&found.spec).into_iter();
+    let repair = "write the file again with nvidia-ctk cdi generate, or remove the mount";
+    missing.chain(exposed.map(move |text| Finding::new(&found.path, text, Some(step(repair)))))
 }
 
 fn to_text(findings: &[Finding], with_details: bool) -> String {

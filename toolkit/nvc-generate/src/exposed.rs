@@ -1,0 +1,113 @@
+//! Leaves out of a plan what a user other than root and the caller could exchange until the container starts.
+//!
+//! A specification is read by engines at any later time, and a hook's arguments are read when the container starts. So
+//! every intent whose source is a path of the host passes here before it is rendered or handed over.
+
+use std::path::Path;
+
+use libnvc::plan::{Intent, Need, Plan, What};
+use libnvc::{HostPath, Result};
+use nvc_hostfile::HandedPaths;
+
+use crate::{Options, driver};
+
+/// Judges the intents of a machine, each directory once.
+#[derive(Debug, Default)]
+pub(crate) struct Exposure {
+    paths: HandedPaths,
+    /// Why files are left out, each with the first file and the number of the others.
+    left_out: Vec<(String, usize)>,
+}
+
+impl Exposure {
+    /// Leaves exposed sources out of a plan, and returns the warnings.
+    ///
+    /// # Errors
+    /// A required one is exposed.
+    pub(crate) fn of_plan(plan: &mut Plan, options: &Options) -> Result<Vec<String>> {
+        let mut exposure = Self::default();
+        let parts = plan.devices.iter_mut().map(|part| &mut part.intents);
+        for intents in parts.chain([&mut plan.common]) {
+            exposure.judge(intents, options)?;
+        }
+        Ok(exposure.warnings())
+    }
+
+    /// Checks the directories in which a hook will look for files.
+    ///
+    /// # Errors
+    /// One is exposed.
+    pub(crate) fn of_roots(options: &Options) -> Result<()> {
+        let root = driver::root(options);
+        let searched = options.library_search.iter().chain(&options.config_search);
+        let searched = searched.map(|path| HostPath::new(path).below(&root));
+        let mut exposure = Self::default();
+        // A name in it, so that the directory counts.
+        searched
+            .chain([root.clone()])
+            .try_for_each(|path| exposure.must_name(&path.join("lib")))
+    }
+
+    /// Does the same with intents.
+    ///
+    /// # Errors
+    /// As [`of_plan`](Self::of_plan).
+    pub(crate) fn of(intents: &mut Vec<Intent>, options: &Options) -> Result<Vec<String>> {
+        let mut exposure = Self::default();
+        exposure.judge(intents, options)?;
+        Ok(exposure.warnings())
+    }
+
+    fn judge(&mut self, intents: &mut Vec<Intent>, options: &Options) -> Result<()> {
+        let root = driver::root(options);
+        let mut refused = Ok(());
+        intents.retain(|intent| {
+            let source = match &intent.what {
+                What::Mount(mount) => mount.source.below(&root),
+                What::Device(device) => device.source.below(&options.dev_root),
+                _ => return true,
+            };
+            if intent.need == Need::BestEffort {
+                return self.may_name(&source);
+            }
+            let found = self.must_name(&source);
+            let is_allowed = found.is_ok();
+            if refused.is_ok() {
+                refused = found;
+            }
+            is_allowed
+        });
+        refused
+    }
+
+    /// Fails if a path is exposed.
+    ///
+    /// # Errors
+    /// It names the path, the directory and who could exchange it.
+    pub(crate) fn must_name(&mut self, path: &Path) -> Result<()> {
+        let found = self.paths.check(path);
+        found.map_err(|error| error.context(format!("{} is left out", path.display())))
+    }
+
+    /// Returns true if a path is not exposed; otherwise there is a warning.
+    pub(crate) fn may_name(&mut self, path: &Path) -> bool {
+        let Err(error) = self.paths.check(path) else {
+            return true;
+        };
+        let why = error.message();
+        match self.left_out.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, more)) => *more += 1,
+            None => self.left_out.push((why, 0)),
+        }
+        false
+    }
+
+    /// Returns a warning for each directory.
+    pub(crate) fn warnings(self) -> Vec<String> {
+        let warning = |(why, more): (String, usize)| match more {
+            0 => format!("left out: {why}"),
+            more => format!("left out, and {more} more there: {why}"),
+        };
+        self.left_out.into_iter().map(warning).collect()
+    }
+}
