@@ -33,7 +33,6 @@ pub(crate) struct Root(TempDir);
 pub(crate) const PROFILE: &str = "\
 driver=535.261.03
 cuda=12020
-lenient=yes
 gpu minor=4 bus=10000:3b:00 cc=8.0 brand=14 mig=unsupported uuid=GPU-0 name=NVIDIA A100
 gpu minor=5 bus=10000:3c:00 cc=8.0 brand=14 mig=on uuid=GPU-1 name=NVIDIA A100
 gpu minor=6 bus=10000:3d:00 cc=8.0 brand=14 mig=off uuid=GPU-2 name=NVIDIA A100
@@ -70,6 +69,9 @@ impl Root {
             symlink(target, root.path().join(link)).expect("a link");
         }
         fs::write(root.path().join("only-in-this-root"), "").expect("a file");
+        // NVML looks whether it exists.
+        fs::create_dir(root.path().join("dev")).expect("mkdir");
+        fs::write(root.path().join("dev/nvidiactl"), "").expect("a file");
         let sim = root.path().join("etc/nvidia-sim");
         fs::create_dir_all(&sim).expect("mkdir");
         fs::write(sim.join("profile"), profile).expect("a file");
