@@ -36,11 +36,32 @@ pub(crate) fn rows() -> Vec<Row> {
                     .program("nvidia-smi", "/usr/bin/nvidia-smi")
                     .silent()
             }),
+        row("a_volume_on_the_libraries_directory")
+            .volume(Volume::Copy("/LIB"))
+            .expect(|expected| expected.fails(&["/LIB"])),
+        row("a_read_only_volume_on_usr_bin")
+            .volume(Volume::ReadOnly("/usr/bin"))
+            .expect(|expected| expected.nothing("nvidia-smi").warns("/usr/bin"))
+            .but(&[Specification], ENGINE, |expected| {
+                expected.fails(&["/usr/bin"])
+            }),
+        row("a_volume_on_usr_local").volume(Volume::Empty("/usr/local")),
+        row("a_volume_on_var").volume(Volume::Empty("/var")),
         row("a_volume_on_tmp").volume(Volume::Empty("/tmp")),
         row("a_read_only_root").container(|config| config["root"]["readonly"] = json!(true)),
         row("a_volume_on_usr_with_mount_points")
             .image(mount_points)
             .volume(Volume::Copy("/usr")),
+        row("an_ordinary_user").container(|config| {
+            config["process"]["user"] = json!({ "uid": 1000, "gid": 1000 });
+        }),
+        row("a_read_only_root_with_a_volume_on_etc")
+            .volume(Volume::Copy("/etc"))
+            .container(|config| config["root"]["readonly"] = json!(true))
+            .expect(|expected| expected.warns("/etc")),
+        row("a_read_only_root_in_a_user_namespace")
+            .container(|config| config["root"]["readonly"] = json!(true))
+            .container(user_namespace),
         row("a_user_namespace").container(user_namespace),
         row("a_volume_on_usr_that_its_root_may_change")
             .volume(Volume::Copy("/usr"))

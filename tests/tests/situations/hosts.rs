@@ -123,6 +123,34 @@ fn places() -> Vec<Row> {
             .profile("libraries=/opt/nvidia/lib64")
             .host(|host| rename(host, SMI, "/opt/nvidia/bin/nvidia-smi"))
             .expect(opt),
+        // As old Ubuntu packages and many administrators do.
+        row("a_directory_that_the_configuration_names")
+            .profile("libraries=/usr/lib/nvidia-570")
+            .expect(|expected| {
+                expected.libraries([
+                    "/usr/lib/nvidia-570/libcuda.so.VER",
+                    "/usr/lib/nvidia-570/libnvidia-ml.so.VER",
+                    "/usr/lib/nvidia-570/libGLX_nvidia.so.VER",
+                    "/usr/lib/nvidia-570/libnvidia-glcore.so.VER",
+                ])
+            }),
+        // The loader's cache has the name of the link.
+        row("a_directory_behind_a_link")
+            .profile("libraries=/srv/drivers/570/lib")
+            .host(|host| {
+                link(host, "/usr/lib/nvidia", "/srv/drivers/570/lib");
+                let conf = format!("/lib/{}\n/usr/lib/nvidia\n", NATIVE.0);
+                put(host, "/etc/ld.so.conf", conf.as_bytes());
+                ldconfig(host.root());
+            })
+            .expect(|expected| {
+                expected.libraries([
+                    "/srv/drivers/570/lib/libcuda.so.VER",
+                    "/srv/drivers/570/lib/libnvidia-ml.so.VER",
+                    "/srv/drivers/570/lib/libGLX_nvidia.so.VER",
+                    "/srv/drivers/570/lib/libnvidia-glcore.so.VER",
+                ])
+            }),
         row("usr_lib64")
             .profile("libraries=/usr/lib64")
             .expect(lib64),
@@ -133,7 +161,7 @@ fn places() -> Vec<Row> {
     ]
 }
 
-fn lib64(expected: Expected) -> Expected {
+pub(crate) fn lib64(expected: Expected) -> Expected {
     expected.libraries([
         "/usr/lib64/libcuda.so.VER",
         "/usr/lib64/libnvidia-ml.so.VER",
@@ -178,6 +206,17 @@ fn needs() -> Vec<Row> {
                 }
             })
             .expect(|expected| expected.fails(&[])),
+        row("a_host_without_graphics")
+            .profile("only=libcuda libnvidia-ml libnvidia-ptxjitcompiler /usr/bin/nvidia-smi")
+            .expect(|expected| {
+                expected
+                    .without("libGLX_nvidia.so.0")
+                    .without("libnvidia-glcore.so.VER")
+                    .host(
+                        "libnvidia-ptxjitcompiler.so.1",
+                        "/LIB/libnvidia-ptxjitcompiler.so.VER",
+                    )
+            }),
     ]
 }
 
@@ -191,6 +230,16 @@ fn programs() -> Vec<Row> {
         row("programs_in_sbin")
             .host(|host| rename(host, SMI, "/usr/sbin/nvidia-smi"))
             .expect(|expected| expected.program("nvidia-smi", "/usr/sbin/nvidia-smi")),
+        row("a_script_in_a_usual_directory_before_the_program").host(|host| {
+            let script = "#!/bin/sh\nexec /usr/bin/nvidia-smi \"$@\"\n";
+            files::file(&host.path("/usr/local/bin/nvidia-smi"), script, 0o755).unwrap();
+        }),
+        row("a_link_to_the_program")
+            .host(|host| {
+                rename(host, SMI, "/srv/nvidia/nvidia-smi");
+                link(host, SMI, "/srv/nvidia/nvidia-smi");
+            })
+            .expect(|expected| expected.program("nvidia-smi", "/srv/nvidia/nvidia-smi")),
         row("a_script_in_a_programs_place")
             .profile("libraries=/opt/nvidia/lib64")
             .host(|host| {
@@ -254,6 +303,16 @@ fn narrow() -> Vec<Row> {
             .host(conf_of_32_bits)
             .layout(Layout::Arch)
             .expect(lib64),
+        row("libraries_of_32_bits_of_debian_on_fedora")
+            .layout(Layout::Rhel)
+            .expect(|expected| {
+                expected.host("32:libGLX_nvidia.so.0", "/LIB32/libGLX_nvidia.so.VER")
+            }),
+        row("libraries_of_32_bits_of_arch_on_arch")
+            .profile(ARCH)
+            .host(conf_of_32_bits)
+            .layout(Layout::Arch)
+            .expect(arch),
         row("libraries_of_32_bits_of_arch")
             .profile(ARCH)
             .host(conf_of_32_bits)

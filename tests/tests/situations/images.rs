@@ -1,5 +1,6 @@
 //! Rows about the image: its layout, and what it has of a driver itself.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -8,6 +9,7 @@ use nvc_testkit::elf::SharedObject;
 use nvc_testkit::rootfs::{self, Layout};
 use nvc_testkit::{files, userland};
 
+use super::hosts;
 use super::machine::printed;
 use super::row::{Row, Volume, row};
 
@@ -24,6 +26,23 @@ fn layouts() -> Vec<Row> {
     vec![
         split,
         row("an_image_of_fedora").layout(Layout::Rhel),
+        row("an_image_of_fedora_on_fedora")
+            .profile("libraries=/usr/lib64")
+            .layout(Layout::Rhel)
+            .expect(hosts::lib64),
+        row("an_image_of_arch_on_fedora")
+            .profile("libraries=/usr/lib64")
+            .layout(Layout::Arch)
+            .expect(hosts::lib64),
+        row("an_image_without_ld_so_conf").image(|root| {
+            fs::remove_dir_all(root.join("etc/ld.so.conf.d")).unwrap();
+            fs::remove_file(root.join("etc/ld.so.conf")).unwrap();
+        }),
+        row("an_image_that_includes_nothing").image(|root| {
+            let text = fill("/LIB\n/opt/app/lib\n");
+            files::file(&root.join("etc/ld.so.conf"), text, 0o644).unwrap();
+            fs::remove_dir_all(root.join("etc/ld.so.conf.d")).unwrap();
+        }),
         row("an_image_of_arch").layout(Layout::Arch),
     ]
 }
@@ -82,6 +101,21 @@ fn of_a_driver() -> Vec<Row> {
             );
             let conf = root.join("etc/ld.so.conf.d/000-cuda-stubs.conf");
             files::file(&conf, "/usr/local/cuda/lib64/stubs\n", 0o644).unwrap();
+        }),
+        row("stubs_behind_the_usual_directory").image(|root| {
+            library(
+                root,
+                "usr/local/cuda/lib64/stubs/libcuda.so",
+                "libcuda.so.1",
+            );
+            let conf = root.join("etc/ld.so.conf.d/zz-cuda-stubs.conf");
+            files::file(&conf, "/usr/local/cuda/lib64/stubs\n", 0o644).unwrap();
+        }),
+        row("a_newer_driver_and_stubs").image(|root| {
+            library(root, "LIB/libcuda.so.580.65.06", "libcuda.so.1");
+            library(root, "opt/lib/libcuda.so.999", "libcuda.so.1");
+            let conf = root.join("etc/ld.so.conf.d/000-first.conf");
+            files::file(&conf, "/opt/lib\n", 0o644).unwrap();
         }),
         row("a_mount_at_a_soname")
             .image(|root| {

@@ -184,6 +184,7 @@ fn bundle(machine: &Machine, row: &Row, mode: Mode) {
 }
 
 fn add_volume(machine: &Machine, config: &mut Value, number: usize, volume: Volume) {
+    let fill = |at: &str| machine.driver.fill(at);
     let source = format!("/volumes/{number}");
     let (source, at, option) = match volume {
         Volume::Copy(at) => (source, at, "rw"),
@@ -195,11 +196,11 @@ fn add_volume(machine: &Machine, config: &mut Value, number: usize, volume: Volu
         Volume::File(host, at) => (machine.driver.fill(host), at, "rw"),
     };
     if matches!(volume, Volume::Copy(_) | Volume::ReadOnly(_)) {
-        let of_image = files::below(&machine.image(), at.as_ref());
+        let of_image = files::below(&machine.image(), fill(at).as_ref());
         let to = machine.driver.path(&source);
         printed(Command::new("cp").arg("-a").arg(of_image).arg(to));
     }
-    let at = machine.driver.fill(at);
+    let at = fill(at);
     let mount = json!({ "destination": at, "type": "bind", "source": source, "options": ["rbind", option] });
     config["mounts"].as_array_mut().unwrap().push(mount);
 }
