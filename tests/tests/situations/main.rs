@@ -50,6 +50,7 @@ const WAITING: &[(&str, &str)] = &[
     ("a_mount_at_a_soname", "legacy"),
     ("a_mount_at_a_soname", "specification"),
     ("a_volume_on_usr_bin", "specification"),
+    ("a_read_only_volume_on_usr_bin", "specification"),
 ];
 
 fn main() -> ExitCode {
