@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use log::{debug, warn};
 
 use super::headers::Headers;
-use super::places::{Places, Source, without_duplicates};
+use super::places::{Places, Source};
 use crate::capability::Capability;
 use crate::host::catalogue::{self, Pattern};
 use crate::host::{Abi, DriverFile, FileClass, FileLink};
@@ -189,22 +189,26 @@ impl Wanted<'_> {
 
 /// Returns every library of a version in the directories where some were found, sorted by name in each.
 pub(super) fn every(places: &mut Places<'_>, version: &str, abi: Abi) -> Vec<Library> {
-    let directories = places.real_homes(abi);
-    let vdpau = directories.iter().map(|directory| directory.join("vdpau"));
-    let all: Vec<HostPath> = directories.iter().cloned().chain(vdpau).collect();
+    let homes = places.real_homes(abi);
     let mut found: Vec<Library> = Vec::new();
-    let mut names = HashSet::new();
-    let paths = all
-        .iter()
-        .flat_map(|directory| places.files(directory, |name| has_version(name, version)));
-    for path in without_duplicates(paths.collect()) {
-        let Some(headers) = places.headers(&path).cloned() else {
-            warn!("skipping {path}: it is not a library");
-            continue;
-        };
-        // The directories of a driver may have both sets, and two drivers' files of one name.
-        if headers.abi == Some(abi) && names.insert(path.file_name().to_owned()) {
-            found.push(Library { path, headers });
+    for subdirectory in ["", "vdpau"] {
+        // Two drivers' directories may have files of one name.
+        let mut names = HashSet::new();
+        for directory in homes.iter().map(|home| home.join(subdirectory)) {
+            for path in places.files(&directory, |name| has_version(name, version)) {
+                let Some(headers) = places.headers(&path).cloned() else {
+                    warn!("skipping {path}: it is not a library");
+                    continue;
+                };
+                let is_known = found.iter().any(|library| library.path == path);
+                // One directory may have the libraries of both widths.
+                if headers.abi == Some(abi)
+                    && !is_known
+                    && names.insert(path.file_name().to_owned())
+                {
+                    found.push(Library { path, headers });
+                }
+            }
         }
     }
     found
