@@ -302,57 +302,39 @@ trait Value: Sized {
     fn read(item: &Item) -> Option<Self>;
 }
 
-impl Value for bool {
-    const KIND: Kind = Kind::Bool;
-    type Literal = bool;
-
-    fn new(default: &bool) -> Self {
-        *default
-    }
-
-    fn read(item: &Item) -> Option<Self> {
-        item.as_bool()
-    }
+/// Implements [`Value`]: type, kind, the default's type; how the default and TOML's value become one.
+macro_rules! value {
+    ($type:ty, $kind:ident, $literal:ty, $new:expr, $read:expr) => {
+        impl Value for $type {
+            const KIND: Kind = Kind::$kind;
+            type Literal = $literal;
+            fn new(default: &$literal) -> Self {
+                $new(default)
+            }
+            fn read(item: &Item) -> Option<Self> {
+                $read(item)
+            }
+        }
+    };
 }
 
-impl Value for String {
-    const KIND: Kind = Kind::Text;
-    type Literal = str;
+value!(bool, Bool, bool, |default: &bool| *default, Item::as_bool);
+value!(String, Text, str, str::to_owned, text);
+value!(Option<String>, Text, str, |_| None, |item| text(item)
+    .map(Some));
+value!(Vec<String>, List, [&'static str], texts, |item: &Item| {
+    let values = item.as_array()?.iter();
+    values
+        .map(|value| value.as_str().map(str::to_owned))
+        .collect()
+});
 
-    fn new(default: &str) -> Self {
-        default.to_owned()
-    }
-
-    fn read(item: &Item) -> Option<Self> {
-        item.as_str().map(str::to_owned)
-    }
+fn text(item: &Item) -> Option<String> {
+    item.as_str().map(str::to_owned)
 }
 
-impl Value for Option<String> {
-    const KIND: Kind = Kind::Text;
-    type Literal = str;
-
-    fn new(_: &str) -> Self {
-        None
-    }
-
-    fn read(item: &Item) -> Option<Self> {
-        String::read(item).map(Some)
-    }
-}
-
-impl Value for Vec<String> {
-    const KIND: Kind = Kind::List;
-    type Literal = [&'static str];
-
-    fn new(default: &[&str]) -> Self {
-        default.iter().map(|&text| text.to_owned()).collect()
-    }
-
-    fn read(item: &Item) -> Option<Self> {
-        let texts = item.as_array()?.iter();
-        texts.map(|text| text.as_str().map(str::to_owned)).collect()
-    }
+fn texts(default: &[&str]) -> Vec<String> {
+    default.iter().map(|&text| text.to_owned()).collect()
 }
 
 #[cfg(test)]
