@@ -19,7 +19,7 @@ use crate::request::Format;
 pub struct Caller<'a> {
     /// The name in messages.
     pub name: &'a str,
-    pub answers: Answers,
+    pub answers: Answers<'a>,
     /// Search path of the driver's programs; `PATH` if None.
     pub path: Option<OsString>,
     /// Called when the driver is open, before the container is looked at. NVML may still be busy.
@@ -28,11 +28,11 @@ pub struct Caller<'a> {
 
 /// Where NVML's answers come from.
 #[derive(Debug)]
-pub enum Answers {
+pub enum Answers<'a> {
     /// A query that has been started.
     Query(QueryProcess),
-    /// Another process has them. If they cannot be used, a query starts.
-    Known(Inventory),
+    /// Another process has handed them over, as text of an [`Inventory`]. If they cannot be used, a query starts.
+    Known(&'a str),
 }
 
 /// Configures a container.
@@ -73,18 +73,21 @@ pub(super) fn show(
 
 fn begin<'r>(
     request: &'r Request,
-    answers: Answers,
+    answers: Answers<'_>,
     name: &str,
 ) -> libnvc::Result<Configuration<'r>> {
     let query = match answers {
         Answers::Query(query) => query,
-        Answers::Known(inventory) => match Configuration::begin_known(request, inventory) {
-            Ok(configuration) => return Ok(configuration),
-            Err(error) => {
-                messages::write_line(&format!("{name}: querying NVML: {}", error.message()));
-                start_query()
+        Answers::Known(text) => {
+            let inventory = text.parse::<Inventory>();
+            match inventory.and_then(|inventory| Configuration::begin_known(request, inventory)) {
+                Ok(configuration) => return Ok(configuration),
+                Err(error) => {
+                    messages::write_line(&format!("{name}: querying NVML: {}", error.message()));
+                    start_query()
+                }
             }
-        },
+        }
     };
     Configuration::begin(request, query)
 }

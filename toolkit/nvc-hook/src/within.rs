@@ -44,14 +44,13 @@ pub(crate) fn configure(
         let text = format!("{} is not a process id", input.pid);
         Error::new(ErrorKind::Malformed, text)
     })?)?;
-    let answers = match inventory.map(str::parse) {
-        Some(Ok(inventory)) => Answers::Known(inventory),
+    let answers = match inventory {
+        Some(text) => Answers::Known(text),
         // As early as possible, because NVML takes longest.
-        _ => Answers::Query(nvc_cli::start_query()),
+        None => Answers::Query(nvc_cli::start_query()),
     };
-    let asks = matches!(answers, Answers::Query(_));
     let mut opened = |session: &mut DriverSession| {
-        if asks {
+        if inventory.is_none() {
             let is_jetson = || {
                 // While NVML is busy.
                 session.look_ahead(DriverOptions::empty());
