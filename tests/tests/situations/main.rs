@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod containers;
+mod exchanged;
 mod expectation;
 mod hosts;
 mod images;
@@ -54,7 +55,12 @@ const WAITING: &[(&str, &str)] = &[
 ];
 
 fn main() -> ExitCode {
-    let tables = [hosts::rows(), images::rows(), containers::rows()];
+    let tables = [
+        hosts::rows(),
+        images::rows(),
+        containers::rows(),
+        exchanged::rows(),
+    ];
     let rows: Vec<Row> = tables.into_iter().flatten().collect();
     let tests = rows.into_iter().map(|row| {
         let needs = [Root, Command("runc"), Command("cc")];
