@@ -1,5 +1,7 @@
 //! Reads the environment of the process that calls the library.
 
+#![forbid(unsafe_code)]
+
 use std::ffi::OsString;
 
 /// Returns a variable that says how the driver is found or what is logged; None if the environment is an image's.

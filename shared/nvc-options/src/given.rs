@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 
-use crate::scan::boolean;
 use crate::table::{Opt, Takes};
 
 /// The given options, in order.
@@ -56,6 +55,15 @@ impl Given {
         let occurrences = self.0.iter().filter(move |(opt, _)| opt.long == long);
         let texts = occurrences.filter_map(|(opt, value)| Some((opt, value.as_deref()?.to_str()?)));
         texts.flat_map(|(opt, text)| items(opt, text))
+    }
+}
+
+/// Parses a boolean like Go's `strconv.ParseBool`.
+pub fn boolean(word: &str) -> Option<bool> {
+    match word {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
     }
 }
 

@@ -5,7 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
-use crate::given::Given;
+use crate::given::{Given, boolean};
 use crate::mistake::{Fault, Mistake};
 use crate::table::{Opt, Takes};
 
@@ -274,15 +274,6 @@ impl Flags {
             Self::BooleanOrNothing => value.is_empty() || Self::Boolean.allow(value),
             Self::Anything => true,
         }
-    }
-}
-
-/// Parses a boolean like Go's `strconv.ParseBool`.
-pub fn boolean(word: &str) -> Option<bool> {
-    match word {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
     }
 }
 

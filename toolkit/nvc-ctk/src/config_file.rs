@@ -6,7 +6,7 @@
 mod values;
 
 use libnvc::{Error, ErrorKind, Result};
-use nvc_options::scan::boolean;
+use nvc_options::given::boolean;
 use nvc_policy::config::keys::{self, KEYS, Key, Kind, LDCONFIG, Shown, USER};
 use toml_edit::{Array, DocumentMut, Item, Table, Value};
 

@@ -2,8 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 
+use nvc_options::given::boolean;
 use nvc_options::given::items;
-use nvc_options::scan::{Event, Scanner, URFAVE, boolean};
+use nvc_options::scan::{Event, Scanner, URFAVE};
 use nvc_options::{Command, Opt, Takes};
 use nvc_program::hints::did_you_mean;
 
