@@ -10,6 +10,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+pub(crate) use layout::{FAMILIES, PROGRAMS, x_modules};
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::RootDir;
 use crate::ldcache::judge::{self, Loader};
@@ -89,6 +91,13 @@ pub struct Layout {
     pub libs32_dir: ContainerPath,
     /// The image's CUDA directory.
     pub cudart_dir: ContainerPath,
+}
+
+impl Layout {
+    /// Returns the directory of the X server's modules.
+    pub(crate) fn x_modules(&self) -> ContainerPath {
+        layout::x_modules(&self.libs_dir)
+    }
 }
 
 /// Version of a container's device cgroup.

@@ -54,7 +54,7 @@ pub use arch::Abi;
 pub use cuda::{CudaFacts, cuda_facts};
 pub use device::{DeviceInfo, FailedGpu};
 pub(crate) use driver::{DriverEnvironment, check};
-pub use file::{DriverFile, FileClass, FileLink};
+pub use file::{DriverFile, FileClass, FileLink, NamedLibrary};
 pub use identity::Identity;
 pub(crate) use imex::ImexChannels;
 pub use integrated::discrete_gpus;
@@ -161,8 +161,6 @@ pub struct DriverInfo {
     pub files: Vec<DriverFile>,
     /// Additional files for graphics, if all files were requested.
     pub graphics: Vec<DriverFile>,
-    /// Links for graphics, if all files were requested.
-    pub graphics_links: Vec<HostLink>,
     /// Directories with native libraries of the driver's version, best first.
     pub directories: Vec<HostPath>,
     /// Daemons whose sockets are looked up when a container starts, if all files were requested.

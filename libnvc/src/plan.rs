@@ -28,7 +28,7 @@ pub(crate) mod profile;
 use device::{capabilities, displays, gpu, imex_channel, mig_access, mig_global};
 use driver::{common, cuda_compat, graphics, library_directories, library_path};
 pub use intent::{
-    CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglDevices, EglProfile, Env,
+    Alias, CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglDevices, EglProfile, Env,
     FileMode, Intent, LibraryPath, Link, Mount, Need, Place, ProcDevices, Sockets, What,
 };
 

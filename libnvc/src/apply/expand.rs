@@ -119,6 +119,16 @@ impl Expansion<'_> {
                 target: link.target.clone(),
                 replaces: link.replaces,
             }],
+            What::Alias(alias) => {
+                let target = alias.of.in_image(layout);
+                // In an image of the host's family it is the file's own place.
+                let alias = (target != alias.at).then(|| Action::Symlink {
+                    at: alias.at.clone(),
+                    target: target.as_path().to_owned(),
+                    replaces: true,
+                });
+                alias.into_iter().collect()
+            }
             What::LibraryPath(libraries) => vec![self.library_path(libraries)],
             What::CudaCompat(compat) => self.compat(compat)?,
             What::DriverProc(shown) => self.driver_proc(shown)?,

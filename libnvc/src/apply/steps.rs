@@ -125,7 +125,7 @@ impl BindKind {
 impl From<FileClass> for BindKind {
     fn from(class: FileClass) -> Self {
         match class {
-            FileClass::Library => Self::Library,
+            FileClass::Library | FileClass::XModule => Self::Library,
             FileClass::Program => Self::Program,
             FileClass::Firmware | FileClass::Config | FileClass::Data => Self::File,
             FileClass::Socket => Self::Ipc,

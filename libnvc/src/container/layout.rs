@@ -26,6 +26,23 @@ mod arch {
     pub(super) const MULTIARCH32: &str = "/var/empty";
 }
 
+/// The directory of programs that every image has.
+pub(crate) const PROGRAMS: &str = "/usr/bin";
+
+/// Directories of native libraries in the families of distributions with glibc.
+pub(crate) const FAMILIES: [&str; 2] = [arch::MULTIARCH, "/usr/lib64"];
+
+/// Returns the directory of the X server's modules in an image with this directory of libraries: Debian's is not below
+/// it.
+pub(crate) fn x_modules(libraries: &ContainerPath) -> ContainerPath {
+    let above = if *libraries == ContainerPath::new(arch::MULTIARCH) {
+        libraries.parent()
+    } else {
+        libraries.clone()
+    };
+    above.join("xorg/modules")
+}
+
 /// Returns the directories for files in the image below `root`; the caller's options take precedence.
 pub(super) fn detect(options: &ImageOptions, root: &RootDir) -> Result<Layout> {
     let given = |path: &Option<PathBuf>| path.as_ref().map(ContainerPath::new);
@@ -37,7 +54,7 @@ pub(super) fn detect(options: &ImageOptions, root: &RootDir) -> Result<Layout> {
         }
     };
     Ok(Layout {
-        bins_dir: given(&options.bins_dir).unwrap_or_else(|| ContainerPath::new("/usr/bin")),
+        bins_dir: given(&options.bins_dir).unwrap_or_else(|| ContainerPath::new(PROGRAMS)),
         libs_dir,
         libs32_dir,
         cudart_dir: given(&options.cudart_dir)

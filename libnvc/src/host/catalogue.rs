@@ -235,6 +235,60 @@ pub(crate) const GRAPHICS_FILES: &[DataFile] = &[
     vulkan("vulkan/implicit_layer.d/nvidia_layers.json"),
 ];
 
+/// A library that a program opens by a path of its own, in a directory beside the loader's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenedByPath {
+    /// The directory, relative to the loader's.
+    pub(crate) directory: &'static str,
+    /// The name that the program opens.
+    pub(crate) name: &'static str,
+    /// The library's name without its version.
+    library: &'static str,
+    /// Its SONAME.
+    pub(crate) soname: &'static str,
+    /// The capability of the program.
+    pub(crate) capability: Capability,
+}
+
+/// Those libraries: the backend of GBM, and that of VDPAU.
+const OPENED_BY_PATH: &[OpenedByPath] = &[
+    OpenedByPath {
+        directory: "gbm",
+        name: "nvidia-drm_gbm.so",
+        library: "libnvidia-allocator.so",
+        soname: "libnvidia-allocator.so.1",
+        capability: Capability::Graphics,
+    },
+    OpenedByPath {
+        directory: "vdpau",
+        name: "libvdpau_nvidia.so.1",
+        library: "libvdpau_nvidia.so",
+        soname: "libvdpau_nvidia.so.1",
+        capability: Capability::Video,
+    },
+];
+
+/// The names by which an X server loads its modules, with their directories below that of all modules.
+const X_MODULES: [(&str, &str); 2] = [
+    ("drivers", "nvidia_drv.so"),
+    ("extensions", "libglxserver_nvidia.so"),
+];
+
+/// Returns how a library of this base name is opened by path, if it is.
+pub(crate) fn opened_by_path(basename: &OsStr) -> Option<&'static OpenedByPath> {
+    let stem = stem(basename.as_bytes())?;
+    let mut all = OPENED_BY_PATH.iter();
+    all.find(|opened| opened.library.as_bytes() == stem)
+}
+
+/// Returns the path by which an X server loads a module of this base name, below the directory of all modules.
+pub(crate) fn x_module(basename: &OsStr) -> Option<PathBuf> {
+    let stem = stem(basename.as_bytes())?;
+    let mut all = X_MODULES.iter();
+    let (directory, name) = all.find(|(_, name)| name.as_bytes() == stem)?;
+    Some(Path::new(directory).join(name))
+}
+
 /// Libraries of EGL's platforms, which are versioned independently.
 pub(crate) const EGL_PLATFORMS: &[&str] = &[
     "libnvidia-egl-gbm.so",

@@ -17,6 +17,8 @@ use crate::path::{ContainerPath, HostPath};
 pub enum FileClass {
     /// A shared library, or another file that a loader maps, such as those of a WSL driver store.
     Library,
+    /// A module that the X server loads.
+    XModule,
     /// A program.
     Program,
     /// Firmware that the kernel module reads.
@@ -49,6 +51,17 @@ pub struct DriverFile {
     /// File names of the driver's other libraries that it needs.
     #[serde(skip)]
     pub needs: Vec<String>,
+    /// The libraries that it names by absolute paths, if it is a manifest.
+    pub names: Vec<NamedLibrary>,
+}
+
+/// A library that a manifest names by an absolute path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct NamedLibrary {
+    /// That path, which a program will open in the container.
+    pub at: ContainerPath,
+    /// The file to which it leads on the host.
+    pub library: HostPath,
 }
 
 /// A symbolic link beside a file.
@@ -71,6 +84,7 @@ impl DriverFile {
             at: None,
             links: Vec::new(),
             needs: Vec::new(),
+            names: Vec::new(),
         }
     }
 

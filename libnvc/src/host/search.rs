@@ -18,11 +18,13 @@ mod libraries;
 pub(super) mod missing;
 mod places;
 mod programs;
+mod sonames;
 
 use libraries::{Wanted, connect, described, every};
 use places::{Places, Source, without_duplicates};
 pub(super) use places::{read_cache, usual};
 pub(super) use programs::path_of;
+use sonames::link_by_soname;
 
 /// Which files to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,10 +169,11 @@ pub(super) fn library(root: &DriverRoot, name: &str, directories: &[HostPath]) -
     Places::new(root, directories).locate(name)
 }
 
-/// Records which libraries of the driver others of them need, for callers that have only their paths.
+/// Records which libraries of the driver others of them need, and their links, for callers that have only their paths.
 pub fn connect_files(root: &DriverRoot, files: &mut [DriverFile]) {
     let mut places = Places::new(root, &[]);
     connect(files, &mut places);
+    link_by_soname(files, &mut places, false);
 }
 
 fn version_in(places: &mut Places<'_>) -> Option<String> {
@@ -224,11 +227,12 @@ impl Search<'_> {
             for (pattern, library) in patterns.find(&mut self.places, abi) {
                 libraries.extend(library.map(|library| DriverFile {
                     abi,
-                    ..pattern.file(library.path)
+                    ..pattern.file(library)
                 }));
             }
         }
         connect(&mut libraries, &mut self.places);
+        link_by_soname(&mut libraries, &mut self.places, false);
         let named = catalogue::programs(options).into_iter();
         let (mut files, by_path) =
             programs::programs(&mut self.places, named, &wanted.programs, wsl);
@@ -276,23 +280,15 @@ impl Search<'_> {
                 continue;
             }
             for library in every(&mut self.places, self.version, abi) {
-                files.push(described(&mut self.places, &library, abi, self.version));
+                files.push(described(library, abi, self.version));
             }
         }
         for path in self.extras(wanted) {
-            let headers = self.places.headers(&path).cloned().unwrap_or_default();
-            let library = libraries::Library { path, headers };
-            files.push(described(
-                &mut self.places,
-                &library,
-                Abi::Native,
-                self.version,
-            ));
+            files.push(described(path, Abi::Native, self.version));
         }
-        without_repeated_links(&mut files);
         connect(&mut files, &mut self.places);
-        let (graphics, graphics_links) =
-            self.graphics(wanted, |path| files.iter().any(|file| file.path == *path));
+        link_by_soname(&mut files, &mut self.places, true);
+        let graphics = self.graphics(wanted, |path| files.iter().any(|file| file.path == *path));
         let named = catalogue::programs_of_everything();
         let (programs, by_path) =
             programs::programs(&mut self.places, named, &wanted.programs, &[]);
@@ -302,7 +298,6 @@ impl Search<'_> {
             files,
             by_path,
             graphics,
-            graphics_links,
             directories: self.places.real_homes(Abi::Native),
             daemons: if wanted.no_sockets {
                 Vec::new()
@@ -317,10 +312,9 @@ impl Search<'_> {
     fn only_graphics(&mut self, wanted: &FileSearch) -> Result<DriverInfo> {
         self.settle()?;
         let is_in_catalogue = |path: &HostPath| catalogue::library_of(path.file_name()).is_some();
-        let (graphics, graphics_links) = self.graphics(wanted, is_in_catalogue);
+        let graphics = self.graphics(wanted, is_in_catalogue);
         Ok(DriverInfo {
             graphics,
-            graphics_links,
             ..DriverInfo::default()
         })
     }
@@ -338,16 +332,6 @@ impl Search<'_> {
         let paths = without_duplicates(paths);
         debug!("libraries without the driver's version: {}", paths.len());
         paths
-    }
-}
-
-/// Removes links that another library of the same directory has.
-fn without_repeated_links(files: &mut [DriverFile]) {
-    let mut seen = std::collections::HashSet::new();
-    for file in files {
-        let directory = file.path.parent();
-        file.links
-            .retain(|link| seen.insert((directory.clone(), link.clone())));
     }
 }
 

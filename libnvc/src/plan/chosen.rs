@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::capability::Capabilities;
-use crate::host::catalogue::is_wanted;
+use crate::host::catalogue::{is_wanted, opened_by_path};
 use crate::host::{Abi, DriverFile, DriverInfo};
 use crate::request::Request;
 
@@ -39,8 +39,14 @@ impl<'a> Chosen<'a> {
             let mut needed = self.needed.iter();
             needed.any(|(abi, name)| is(file, *abi, name))
         };
+        let is_opened = || {
+            let opened = opened_by_path(file.path.file_name());
+            opened.is_some_and(|opened| self.capabilities.include(opened.capability))
+        };
         (file.abi == Abi::Native || self.capabilities.contains(Capabilities::COMPAT32))
-            && (is_wanted(file.class, file.capability, self.capabilities) || is_needed())
+            && (is_wanted(file.class, file.capability, self.capabilities)
+                || is_opened()
+                || is_needed())
     }
 }
 

@@ -1,17 +1,18 @@
 //! Plans the intents of every GPU container: procfs, libraries, programs, firmware, sockets and the shared devices.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
 use super::chosen::Chosen;
 use super::device::{device, driver_proc, egl_profile};
 use super::{
-    CapabilityFiles, CompatUse, CudaCompat, EglDevices, Env, Intent, LibraryPath, Link, Place,
-    ProcDevices, Sockets, What,
+    Alias, CapabilityFiles, CompatUse, CudaCompat, EglDevices, Env, Intent, LibraryPath, Link,
+    Place, ProcDevices, Sockets, What,
 };
 use crate::capability::Capability;
+use crate::container;
 use crate::host::catalogue::is_wanted;
-use crate::host::{Abi, DeviceRole, DriverFile, DriverInfo, FileClass, HostLink, SharedDevice};
+use crate::host::{Abi, DeviceRole, DriverFile, DriverInfo, FileClass, SharedDevice, catalogue};
 use crate::options::CudaCompatMode;
 use crate::path::{ContainerPath, HostPath};
 use crate::request::{Placement, Request};
@@ -49,6 +50,8 @@ pub(super) fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     ] {
         files(driver.of_class(class), &chosen, request, &mut intents);
     }
+    intents.extend(named_by_manifests(driver, &chosen, request));
+    each_place_once(&mut intents);
     intents.extend(sockets(driver, request));
     for shared in &driver.devices {
         if is_device_wanted(shared, request) {
@@ -122,29 +125,12 @@ fn host_directories(driver: &DriverInfo, request: &Request) -> Vec<Place> {
     directories.into_iter().map(Place::At).collect()
 }
 
-/// Plans the files of graphics, then their links, those that belong to no file first.
+/// Plans the files of graphics.
 pub(super) fn graphics(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
-    let link = |link: &HostLink| {
-        Intent::best_effort(What::Link(Link {
-            at: Place::same(&link.at),
-            target: link.target.clone(),
-            replaces: false,
-        }))
-    };
-    let links = if request.capabilities.include(Capability::Graphics) {
-        driver.graphics_links.iter().map(link).collect()
-    } else {
-        Vec::new()
-    };
     let chosen = Chosen::of(driver, request);
     let mut intents = Vec::new();
-    files_and(
-        links,
-        driver.graphics.iter(),
-        &chosen,
-        request,
-        &mut intents,
-    );
+    files(driver.graphics.iter(), &chosen, request, &mut intents);
+    each_place_once(&mut intents);
     intents
 }
 
@@ -155,17 +141,7 @@ fn files<'a>(
     request: &Request,
     intents: &mut Vec<Intent>,
 ) {
-    files_and(Vec::new(), files, chosen, request, intents);
-}
-
-/// Plans mounts and links like [`files`], with additional links before those of the files.
-fn files_and<'a>(
-    mut links: Vec<Intent>,
-    files: impl Iterator<Item = &'a DriverFile>,
-    chosen: &Chosen<'_>,
-    request: &Request,
-    intents: &mut Vec<Intent>,
-) {
+    let mut links = Vec::new();
     let mut last = Abi::Native;
     for file in files.filter(|file| chosen.has(file)) {
         if file.abi != last {
@@ -174,29 +150,108 @@ fn files_and<'a>(
         }
         let place = place(file, request.policy.placement);
         for link in &file.links {
-            let link = Link {
-                at: place.beside(&link.name),
-                target: link.target.clone(),
-                replaces: false,
-            };
-            links.push(Intent::best_effort(What::Link(link)));
+            links.push(link_to(place.beside(&link.name), link.target.clone()));
         }
+        links.extend(opened_by_path(file, &place, request));
         intents.push(Intent::mount(file.path.clone(), place, file.class));
     }
     intents.append(&mut links);
 }
 
+/// Plans a link of the driver, in place of what an image has there.
+fn link_to(at: Place, target: PathBuf) -> Intent {
+    Intent::best_effort(What::Link(Link {
+        at,
+        target,
+        replaces: true,
+    }))
+}
+
+fn alias(at: ContainerPath, of: &Place) -> Intent {
+    let of = of.clone();
+    Intent::best_effort(What::Alias(Alias { at, of }))
+}
+
+/// Plans what leads to a file in the directories where programs look for it, not the loader. In an unknown image these
+/// are the directories of each family of distributions.
+fn opened_by_path(file: &DriverFile, place: &Place, request: &Request) -> Vec<Intent> {
+    let is_for_unknown = request.policy.placement == Placement::AsHost;
+    let families = || container::FAMILIES.iter().map(ContainerPath::new);
+    if file.class == FileClass::XModule {
+        let name = catalogue::x_module(file.path.file_name()).filter(|_| is_for_unknown);
+        let all =
+            name.map(|name| families().map(move |libs| container::x_modules(&libs).join(&name)));
+        let all = all.into_iter().flatten();
+        return all.map(|at| alias(at, place)).collect();
+    }
+    let opened = catalogue::opened_by_path(file.path.file_name());
+    let Some(opened) = opened.filter(|opened| request.capabilities.include(opened.capability))
+    else {
+        return Vec::new();
+    };
+    let (name, above) = (
+        Path::new(opened.directory).join(opened.name),
+        Path::new(".."),
+    );
+    let own = link_to(place.beside(&name), above.join(opened.soname));
+    match place {
+        Place::At(path) if is_for_unknown && file.abi == Abi::Native => {
+            // The library may lie in that directory itself.
+            let is_there = path.parent().file_name() == opened.directory;
+            let others = families().map(|libs| alias(libs.join(&name), place));
+            let own = Some(own).filter(|_| !is_there);
+            own.into_iter().chain(others).collect()
+        }
+        _ => vec![own],
+    }
+}
+
+/// Plans the paths by which mounted manifests name mounted libraries.
+fn named_by_manifests(driver: &DriverInfo, chosen: &Chosen<'_>, request: &Request) -> Vec<Intent> {
+    let files = || driver.files.iter().chain(&driver.graphics);
+    let wanted = || files().filter(|file| chosen.has(file));
+    if wanted().all(|file| file.names.is_empty()) {
+        return Vec::new();
+    }
+    let places: HashMap<_, _> = wanted()
+        .map(|file| (&file.path, place(file, request.policy.placement)))
+        .collect();
+    let named = wanted().flat_map(|manifest| &manifest.names);
+    let found = named.filter_map(|name| Some(alias(name.at.clone(), places.get(&name.library)?)));
+    found.collect()
+}
+
+/// Removes links to a place that a file has, or another link.
+fn each_place_once(intents: &mut Vec<Intent>) {
+    let mounts = intents.iter().filter_map(|intent| match &intent.what {
+        What::Mount(mount) => Some(mount.place.clone()),
+        _ => None,
+    });
+    let mut taken: HashSet<Place> = mounts.collect();
+    intents.retain(|intent| match &intent.what {
+        What::Link(link) => taken.insert(link.at.clone()),
+        What::Alias(alias) => taken.insert(Place::At(alias.at.clone())),
+        _ => true,
+    });
+}
+
+/// Returns the place of a file. Programs are in a directory that every PATH has, wherever the host has them.
 fn place(file: &DriverFile, placement: Placement) -> Place {
-    let at = file
-        .at
-        .as_ref()
-        .filter(|_| file.class == FileClass::Program);
-    let name = || PathBuf::from(at.map_or(file.path.file_name(), ContainerPath::file_name));
-    match (placement, file.class, file.abi, &file.at) {
-        (Placement::AsImage, FileClass::Library, Abi::Native, None) => Place::Library(name()),
-        (Placement::AsImage, FileClass::Library, Abi::Compat32, None) => Place::Library32(name()),
-        (Placement::AsImage, FileClass::Program, ..) => Place::Program(name()),
-        _ => Place::At(file_path(file)),
+    let at = file_path(file);
+    let name = PathBuf::from(at.file_name());
+    match (placement, file.class) {
+        (Placement::AsImage, FileClass::Library) if file.at.is_none() => match file.abi {
+            Abi::Native => Place::Library(file.path.file_name().into()),
+            Abi::Compat32 => Place::Library32(file.path.file_name().into()),
+        },
+        (Placement::AsImage, FileClass::XModule) => {
+            catalogue::x_module(at.file_name()).map_or(Place::At(at), Place::XModule)
+        }
+        (Placement::AsImage, FileClass::Program) => Place::Program(name),
+        (Placement::AsHost, FileClass::Program) => {
+            Place::At(ContainerPath::new(container::PROGRAMS).join(name))
+        }
+        _ => Place::At(at),
     }
 }
 

@@ -91,8 +91,8 @@ mod tests {
     use crate::host::{Daemon, DeviceNumber, FileClass, NodeOwner};
     use crate::path::{ContainerPath, HostPath};
     use crate::plan::{
-        CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglDevices, EglProfile, Env,
-        FileMode, LibraryPath, Link, Mount, Need, Place, ProcDevices, Sockets, What,
+        Alias, CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglDevices, EglProfile,
+        Env, FileMode, LibraryPath, Link, Mount, Need, Place, ProcDevices, Sockets, What,
     };
 
     fn place() -> impl Strategy<Value = Place> {
@@ -101,13 +101,14 @@ mod tests {
             any::<String>().prop_map(|name| Place::Library(name.into())),
             any::<String>().prop_map(|name| Place::Library32(name.into())),
             any::<String>().prop_map(|name| Place::Program(name.into())),
+            any::<String>().prop_map(|name| Place::XModule(name.into())),
         ]
     }
 
     fn class() -> impl Strategy<Value = FileClass> {
-        use FileClass::{Config, Data, DeviceDir, Firmware, Library, Program, Socket};
+        use FileClass::{Config, Data, DeviceDir, Firmware, Library, Program, Socket, XModule};
         proptest::sample::select(vec![
-            Library, Program, Firmware, Config, Data, Socket, DeviceDir,
+            XModule, Library, Program, Firmware, Config, Data, Socket, DeviceDir,
         ])
     }
 
@@ -186,6 +187,10 @@ mod tests {
                     })
                 }
             ),
+            (any::<String>(), place()).prop_map(|(at, of)| {
+                let at = ContainerPath::new(at);
+                What::Alias(Alias { at, of })
+            }),
             compat().prop_map(What::CudaCompat),
             any::<(bool, Vec<String>, Option<Vec<String>>)>().prop_map(
                 move |(no_new_nodes, gpus, files)| {

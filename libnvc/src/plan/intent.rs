@@ -44,6 +44,8 @@ pub enum What {
     Mount(Mount),
     /// A symlink.
     Link(Link),
+    /// Another path of a file of this plan.
+    Alias(Alias),
     /// Directories in the dynamic loader's search path.
     LibraryPath(LibraryPath),
     /// Use of the image's CUDA compatibility libraries, if they are newer than the driver.
@@ -99,6 +101,15 @@ pub struct Link {
     /// Replace a file or another link of its name. Otherwise a name that is taken stays as it is.
     #[serde(default, skip_serializing_if = "is_false")]
     pub replaces: bool,
+}
+
+/// Another path of a file, by which a program opens it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Alias {
+    /// That path.
+    pub at: ContainerPath,
+    /// The file's own place.
+    pub of: Place,
 }
 
 /// Directories for the dynamic loader's search path.
@@ -237,6 +248,8 @@ pub enum Place {
     Library32(PathBuf),
     /// This name in the image's directory of programs.
     Program(PathBuf),
+    /// This name in the image's directory of modules of the X server.
+    XModule(PathBuf),
 }
 
 impl Place {
@@ -259,6 +272,7 @@ impl Place {
             Self::Library(name) => below(&layout.libs_dir, name),
             Self::Library32(name) => below(&layout.libs32_dir, name),
             Self::Program(name) => below(&layout.bins_dir, name),
+            Self::XModule(name) => below(&layout.x_modules(), name),
         }
     }
 
@@ -271,6 +285,7 @@ impl Place {
             Self::Library(path) => Self::Library(sibling(path)),
             Self::Library32(path) => Self::Library32(sibling(path)),
             Self::Program(path) => Self::Program(sibling(path)),
+            Self::XModule(path) => Self::XModule(sibling(path)),
         }
     }
 }
@@ -301,7 +316,8 @@ impl Intent {
         });
         match class {
             FileClass::Library | FileClass::DeviceDir => Self::required(what),
-            FileClass::Program
+            FileClass::XModule
+            | FileClass::Program
             | FileClass::Firmware
             | FileClass::Config
             | FileClass::Data

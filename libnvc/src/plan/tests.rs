@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::container;
 use crate::error::{Error, ErrorKind};
 use crate::host::{
     Abi, DeviceInfo, DeviceNode, DeviceRole, DriverFile, DriverInfo, DriverVersions, FileClass,
-    Gpu, MigAccess, MigDevice, SharedDevice, WslDriver, catalogue,
+    FileLink, Gpu, MigAccess, MigDevice, NamedLibrary, SharedDevice, WslDriver, catalogue,
 };
 use crate::options::CudaCompatMode;
 use crate::path::{ContainerPath, HostPath};
@@ -172,6 +173,137 @@ driver proc   /proc/driver/nvidia with gpus/0000:31:00.0
 library path  <libraries>, <libraries32>
 "
     );
+}
+
+/// Returns a driver in a directory of its own, with what programs open by paths of their own.
+fn driver_in_opt() -> DriverInfo {
+    let opened = |name: &str| library(&format!("/opt/nv/lib/{name}"), Abi::Native);
+    let module = |name: &str| {
+        let path = HostPath::new(format!("/opt/nv/lib/xorg/modules/{name}"));
+        DriverFile::new(path, FileClass::XModule).of(Some(Capability::Graphics))
+    };
+    let mut glx = opened("libGLX_nvidia.so.535.1");
+    glx.links = vec![FileLink {
+        name: "libGLX_nvidia.so.0".into(),
+        target: "libGLX_nvidia.so.535.1".into(),
+    }];
+    let icd = HostPath::new("/usr/share/vulkan/icd.d/nvidia_icd.json");
+    let named = |at: &str, library: &str| NamedLibrary {
+        at: ContainerPath::new(at),
+        library: HostPath::new(library),
+    };
+    let manifest = DriverFile {
+        at: Some(ContainerPath::new("/etc/vulkan/icd.d/nvidia_icd.json")),
+        names: vec![
+            named(
+                "/opt/nv/lib/libGLX_nvidia.so.0",
+                "/opt/nv/lib/libGLX_nvidia.so.535.1",
+            ),
+            named(
+                "/run/gl/libGLX_nvidia.so.0",
+                "/opt/nv/lib/libGLX_nvidia.so.535.1",
+            ),
+            named("/opt/nv/lib/libother.so.1", "/opt/nv/lib/libother.so.1"),
+        ],
+        ..DriverFile::new(icd, FileClass::Config).of(Some(Capability::Graphics))
+    };
+    DriverInfo {
+        files: vec![
+            program("/opt/nv/bin/nvidia-smi"),
+            opened("libnvidia-allocator.so.535.1"),
+            library("/opt/nv/lib/vdpau/libvdpau_nvidia.so.535.1", Abi::Native),
+            glx,
+        ],
+        graphics: vec![
+            module("drivers/nvidia_drv.so"),
+            module("extensions/libglxserver_nvidia.so.535.1"),
+            manifest,
+        ],
+        ..driver()
+    }
+}
+
+/// Returns the lines of a plan that say where files and links are.
+fn placed(request: &Request) -> Vec<String> {
+    let host = Host {
+        driver: driver_in_opt(),
+        ..host(&[])
+    };
+    let text = planned(request, &host);
+    let kinds = ["program", "library ", "link", "X module", "configuration"];
+    let lines = text.lines();
+    let lines = lines.filter(|line| kinds.iter().any(|kind| line.starts_with(kind)));
+    let lines = lines.map(|line| line.trim_end_matches(" ?").replace("/opt/nv/lib", "LIB"));
+    lines
+        .filter(|line| !line.starts_with("library path"))
+        .collect()
+}
+
+#[test]
+fn what_programs_open_by_a_path_of_their_own_is_where_the_images_look() {
+    let capabilities = Capabilities::GRAPHICS | Capabilities::VIDEO | Capabilities::UTILITY;
+    assert_eq!(
+        placed(&request(capabilities)),
+        [
+            "X module      LIB/xorg/modules/drivers/nvidia_drv.so -> <X modules>/drivers/nvidia_drv.so",
+            "X module      LIB/xorg/modules/extensions/libglxserver_nvidia.so.535.1 -> <X modules>/extensions/libglxserver_nvidia.so",
+            "configuration /usr/share/vulkan/icd.d/nvidia_icd.json -> /etc/vulkan/icd.d/nvidia_icd.json",
+            "program       /opt/nv/bin/nvidia-smi -> <programs>/nvidia-smi",
+            "library       LIB/libnvidia-allocator.so.535.1 -> <libraries>/libnvidia-allocator.so.535.1",
+            "library       LIB/vdpau/libvdpau_nvidia.so.535.1 -> <libraries>/libvdpau_nvidia.so.535.1",
+            "library       LIB/libGLX_nvidia.so.535.1 -> <libraries>/libGLX_nvidia.so.535.1",
+            "link          <libraries>/gbm/nvidia-drm_gbm.so -> ../libnvidia-allocator.so.1",
+            "link          <libraries>/vdpau/libvdpau_nvidia.so.1 -> ../libvdpau_nvidia.so.1",
+            "link          <libraries>/libGLX_nvidia.so.0 -> libGLX_nvidia.so.535.1",
+            "link          LIB/libGLX_nvidia.so.0 -> <libraries>/libGLX_nvidia.so.535.1",
+            "link          /run/gl/libGLX_nvidia.so.0 -> <libraries>/libGLX_nvidia.so.535.1",
+        ]
+    );
+}
+
+/// The links serve images of each family.
+#[test]
+fn in_an_unknown_image_links_lead_to_files_at_the_hosts_paths() {
+    let capabilities = Capabilities::GRAPHICS | Capabilities::VIDEO | Capabilities::UTILITY;
+    let mut request = request(capabilities);
+    request.policy.placement = Placement::AsHost;
+    let multiarch = container::FAMILIES[0];
+    let lines = placed(&request).into_iter();
+    let lines: Vec<_> = lines
+        .map(|line| line.replace(multiarch, "MULTIARCH"))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "X module      LIB/xorg/modules/drivers/nvidia_drv.so",
+            "X module      LIB/xorg/modules/extensions/libglxserver_nvidia.so.535.1",
+            "configuration /usr/share/vulkan/icd.d/nvidia_icd.json -> /etc/vulkan/icd.d/nvidia_icd.json",
+            "link          /usr/lib/xorg/modules/drivers/nvidia_drv.so -> LIB/xorg/modules/drivers/nvidia_drv.so",
+            "link          /usr/lib64/xorg/modules/drivers/nvidia_drv.so -> LIB/xorg/modules/drivers/nvidia_drv.so",
+            "link          /usr/lib/xorg/modules/extensions/libglxserver_nvidia.so -> LIB/xorg/modules/extensions/libglxserver_nvidia.so.535.1",
+            "link          /usr/lib64/xorg/modules/extensions/libglxserver_nvidia.so -> LIB/xorg/modules/extensions/libglxserver_nvidia.so.535.1",
+            "program       /opt/nv/bin/nvidia-smi -> /usr/bin/nvidia-smi",
+            "library       LIB/libnvidia-allocator.so.535.1",
+            "library       LIB/vdpau/libvdpau_nvidia.so.535.1",
+            "library       LIB/libGLX_nvidia.so.535.1",
+            "link          LIB/gbm/nvidia-drm_gbm.so -> ../libnvidia-allocator.so.1",
+            "link          MULTIARCH/gbm/nvidia-drm_gbm.so -> LIB/libnvidia-allocator.so.535.1",
+            "link          /usr/lib64/gbm/nvidia-drm_gbm.so -> LIB/libnvidia-allocator.so.535.1",
+            "link          MULTIARCH/vdpau/libvdpau_nvidia.so.1 -> LIB/vdpau/libvdpau_nvidia.so.535.1",
+            "link          /usr/lib64/vdpau/libvdpau_nvidia.so.1 -> LIB/vdpau/libvdpau_nvidia.so.535.1",
+            "link          LIB/libGLX_nvidia.so.0 -> libGLX_nvidia.so.535.1",
+            "link          /run/gl/libGLX_nvidia.so.0 -> LIB/libGLX_nvidia.so.535.1",
+        ]
+    );
+}
+
+#[test]
+fn what_a_program_needs_comes_with_the_capability_of_the_program() {
+    let with = |capabilities| placed(&request(capabilities)).join("\n");
+    let is_there = |text: &str| text.contains("/gbm/") && text.contains("libnvidia-allocator");
+    assert!(is_there(&with(Capabilities::GRAPHICS)));
+    assert!(!with(Capabilities::COMPUTE).contains("/gbm/"));
+    assert!(!with(Capabilities::UTILITY).contains("link"));
 }
 
 #[test]

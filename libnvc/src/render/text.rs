@@ -48,6 +48,10 @@ impl View<'_> {
                 let line = format!("{} -> {}", self.place(&link.at), link.target.display());
                 ("link", vec![line])
             }
+            What::Alias(alias) => {
+                let line = format!("{} -> {}", alias.at, self.place(&alias.of));
+                ("link", vec![line])
+            }
             What::LibraryPath(libraries) => ("library path", vec![self.libraries(libraries)]),
             What::CudaCompat(compat) => ("cuda compat", self.compat(compat)),
             What::DriverProc(shown) => ("driver proc", vec![of_proc(shown)]),
@@ -119,6 +123,7 @@ impl View<'_> {
             Place::Library(name) => of("<libraries>", name),
             Place::Library32(name) => of("<libraries32>", name),
             Place::Program(name) => of("<programs>", name),
+            Place::XModule(name) => of("<X modules>", name),
         }
     }
 }
@@ -171,6 +176,7 @@ fn of_daemons(sockets: &Sockets) -> String {
 fn class(class: FileClass) -> &'static str {
     match class {
         FileClass::Library => "library",
+        FileClass::XModule => "X module",
         FileClass::Program => "program",
         FileClass::Firmware => "firmware",
         FileClass::Config => "configuration",

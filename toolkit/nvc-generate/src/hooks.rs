@@ -19,8 +19,8 @@ pub struct Hooks {
     pub enabled: BTreeSet<String>,
     /// Merge all hooks into one process.
     pub merged: bool,
-    /// The program is ours, of this build: it can mount daemons' sockets.
-    pub knows_sockets: bool,
+    /// The program is ours, of this build: it can mount daemons' sockets, and no link of an image confuses it.
+    pub is_ours: bool,
 }
 
 impl Hooks {

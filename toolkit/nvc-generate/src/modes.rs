@@ -122,7 +122,6 @@ fn for_managers(
     warnings: &mut Vec<String>,
 ) -> Result<Draft> {
     driver.graphics.clear();
-    driver.graphics_links.clear();
     driver
         .files
         .retain(|file| file.path.file_name() != "nvidia-xconfig");

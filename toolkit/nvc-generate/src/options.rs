@@ -174,7 +174,7 @@ impl Options {
                 disabled: BTreeSet::new(),
                 enabled: BTreeSet::new(),
                 merged: false,
-                knows_sockets: false,
+                is_ours: false,
             },
             ldconfig: None,
             files: Files::Listed,

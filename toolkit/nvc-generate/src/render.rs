@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use libnvc::ContainerPath;
 use libnvc::host::FileClass;
 use libnvc::plan::{
-    CudaCompat, Device, DriverProc, EglDevices, Intent, LibraryPath, Link, Mount, Part, PartKind,
+    Alias, CudaCompat, Device, DriverProc, EglDevices, Intent, LibraryPath, Mount, Part, PartKind,
     Place, Plan, ProcDevices, Sockets, What,
 };
 use nvc_cdi::{CHARACTER, DeviceNode, Edits};
@@ -78,6 +78,7 @@ pub(crate) fn draft(intents: &[Intent], options: &Options) -> Draft {
 pub(crate) fn mount_options(class: FileClass) -> &'static [&'static str] {
     match class {
         FileClass::Library
+        | FileClass::XModule
         | FileClass::Program
         | FileClass::Firmware
         | FileClass::Config
@@ -110,12 +111,14 @@ impl<'o> Writer<'o> {
 
     fn draft(mut self, intents: &[Intent]) -> Draft {
         for intent in intents {
-            if let What::Link(link) = &intent.what {
-                self.link(link);
-                continue;
+            match &intent.what {
+                What::Link(link) => self.link(&link.target, &link.at),
+                What::Alias(alias) => self.alias(alias),
+                what => {
+                    self.end_links();
+                    self.intent(what);
+                }
             }
-            self.end_links();
-            self.intent(&intent.what);
         }
         self.end_links();
         let rank = |name: &str| ORDER.iter().position(|known| *known == name);
@@ -142,7 +145,7 @@ impl<'o> Writer<'o> {
             }
             What::Sockets(sockets) => self.sockets(sockets),
             // Planned devices are for containers that exist, and permissions are a hook's own intent.
-            What::EglProfile(_) | What::Link(_) | What::Mode(_) => {}
+            What::EglProfile(_) | What::Link(_) | What::Alias(_) | What::Mode(_) => {}
         }
     }
 
@@ -194,10 +197,20 @@ impl<'o> Writer<'o> {
         });
     }
 
-    fn link(&mut self, link: &Link) {
-        if let Some(at) = path_of(&link.at) {
-            let pair = format!("{}::{at}", link.target.display());
+    fn link(&mut self, target: &Path, at: &Place) {
+        if let Some(at) = path_of(at) {
+            let pair = format!("{}::{at}", target.display());
             self.links.push(pair);
+        }
+    }
+
+    fn alias(&mut self, alias: &Alias) {
+        let Some(of) = path_of(&alias.of) else {
+            return;
+        };
+        // A link of the image can make both one path. Another program would try to replace the file, and fail.
+        if self.options.hooks.is_ours || of.file_name() != alias.at.file_name() {
+            self.link(of.as_path(), &Place::At(alias.at.clone()));
         }
     }
 
@@ -230,7 +243,7 @@ impl<'o> Writer<'o> {
     /// Leaves sockets to our hook, which looks for them when a container starts. Upstream's program does nothing if it
     /// does not know a hook, and older ones fail.
     fn sockets(&mut self, sockets: &Sockets) {
-        if !self.options.hooks.knows_sockets {
+        if !self.options.hooks.is_ours {
             return;
         }
         let root: PathBuf = sockets.root.below(self.root).components().collect();
@@ -261,7 +274,7 @@ impl<'o> Writer<'o> {
 fn path_of(place: &Place) -> Option<&ContainerPath> {
     match place {
         Place::At(path) => Some(path),
-        Place::Library(_) | Place::Library32(_) | Place::Program(_) => None,
+        Place::Library(_) | Place::Library32(_) | Place::Program(_) | Place::XModule(_) => None,
     }
 }
 

@@ -21,7 +21,7 @@ use crate::content::Content;
 pub(crate) fn options(merged: bool) -> Options {
     let mut options = Options::new(Mode::Nvml, "/usr/bin/nvidia-cdi-hook".into());
     options.hooks.merged = merged;
-    options.hooks.knows_sockets = true;
+    options.hooks.is_ours = true;
     options
 }
 

@@ -122,6 +122,7 @@ fn whose(host: &Host, path: &Path) -> Option<(String, bool)> {
 fn described(file: &DriverFile) -> String {
     let class = match file.class {
         FileClass::Library => "library",
+        FileClass::XModule => "module of the X server",
         FileClass::Program => "program",
         FileClass::Firmware => "firmware",
         FileClass::Socket => "socket of a service",

@@ -119,7 +119,7 @@ pub(crate) fn options(mode: nvc_generate::Mode, job: &Job<'_>) -> Options {
         ..Options::new(mode, job.hooks.chosen().path)
     };
     options.ldconfig = ldconfig(config);
-    options.hooks.knows_sockets = job.hooks.is_ours();
+    options.hooks.is_ours = job.hooks.is_ours();
     options.hooks.disabled = runtime.jit_disable_hooks.iter().cloned().collect();
     options
 }

@@ -227,11 +227,36 @@ impl<'a> Tree<'a> {
         let missing = DirectoryCreation::ForHooks(0o755);
         let directory = self.directory(&at.parent(), missing.leaf(), missing, journal);
         let directory = directory.map_err(|error| self.no_directory(at, &error))?;
-        if self.symlink_in(&directory, at, target, journal)? {
+        let is_itself = self.is_in(&directory, at, target);
+        if is_itself.map_err(|errno| self.creation_failed(at, errno))?
+            || self.symlink_in(&directory, at, target, journal)?
+        {
             return Ok(None);
         }
         let made = self.pending_in(&directory, at, target, descriptors, journal);
         made.map_err(|errno| self.creation_failed(at, errno))
+    }
+
+    /// Returns true if an absolute target is this name in this directory, by another path: a link of the image leads
+    /// there.
+    fn is_in(
+        &self,
+        directory: &Rc<OpenDirectory>,
+        at: &ContainerPath,
+        target: &Path,
+    ) -> Result<bool, Errno> {
+        if !target.is_absolute() || target.file_name() != Some(at.file_name()) {
+            return Ok(false);
+        }
+        let above = ContainerPath::new(target).parent();
+        let Ok(above) = self.root.resolve_directory(above.as_path()) else {
+            return Ok(false);
+        };
+        let identity = |directory: BorrowedFd<'_>| {
+            let stat = inroot::stat(directory)?;
+            Ok::<_, Errno>(inroot::identity(&stat))
+        };
+        Ok(identity(above.as_fd())? == identity(directory.as_fd())?)
     }
 
     fn pending_in(
@@ -302,10 +327,14 @@ impl<'a> Tree<'a> {
 
     fn creation_failed(&self, path: &ContainerPath, errno: Errno) -> Error {
         let (operation, place) = ("file creation failed", path.below(self.rootfs));
-        match self.refused.take() {
-            Some(directory) => self.authority.refusal(operation, &place, directory.as_fd()),
-            None if errno == Errno::EROFS => Error::file(operation, place, errno).hint(READ_ONLY),
-            None => Error::file(operation, place, errno),
+        if let Some(directory) = self.refused.take() {
+            return (self.authority).refusal(operation, &place, directory.as_fd());
+        }
+        let error = Error::file(operation, place, errno);
+        match errno {
+            Errno::EROFS => error.hint(READ_ONLY),
+            Errno::EBUSY => error.hint("a file is mounted there, and stays"),
+            _ => error,
         }
     }
 

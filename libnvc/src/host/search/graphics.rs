@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 
-use super::libraries::{connect, has_version, link};
+use super::libraries::{connect, link};
+use super::sonames::link_by_soname;
 use super::{FileSearch, Search};
 use crate::capability::Capability;
-use crate::host::{Abi, DriverFile, FileClass, HostLink, catalogue};
+use crate::host::{Abi, DriverFile, FileClass, NamedLibrary, catalogue};
 use crate::path::{ContainerPath, HostPath};
 
 /// Directories of X.org modules, relative to a directory `xorg` or similar.
@@ -24,9 +25,6 @@ const XORG: [&str; 4] = [
     "/usr/X11R6/lib64",
 ];
 
-/// The file that GBM loads as the driver's backend, and its link target.
-const GBM: (&str, &str) = ("gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1");
-
 /// Directories with configuration files and shared data.
 const ETC: &str = "/etc";
 const DATA: [&str; 2] = ["/usr/local/share", "/usr/share"];
@@ -38,18 +36,18 @@ const MAX_MANIFEST: usize = 1 << 16;
 const MAX_DEPTH: usize = 8;
 
 impl Search<'_> {
-    /// Returns the files, and links that belong to none of them. `known` are the libraries that the container has anyway.
+    /// Returns the files. `known` are the libraries that the container has anyway.
     pub(super) fn graphics(
         &mut self,
         wanted: &FileSearch,
         known: impl Fn(&HostPath) -> bool,
-    ) -> (Vec<DriverFile>, Vec<HostLink>) {
+    ) -> Vec<DriverFile> {
         let graphics = Some(Capability::Graphics);
         let mut files = self.platforms();
         files.extend(self.xorg());
         let mut files: Vec<_> = files.into_iter().map(|file| file.of(graphics)).collect();
-        let manifests = self.configuration(wanted);
-        for manifest in &manifests {
+        let mut manifests = self.configuration(wanted);
+        for manifest in &mut manifests {
             for library in self.libraries_of(manifest) {
                 let is_new = files.iter().all(|file| file.path != library.path);
                 if is_new && !known(&library.path) {
@@ -59,7 +57,8 @@ impl Search<'_> {
         }
         files.extend(manifests);
         connect(&mut files, &mut self.places);
-        (files, self.gbm().into_iter().collect())
+        link_by_soname(&mut files, &mut self.places, false);
+        files
     }
 
     /// Returns the libraries of EGL's platforms, which are versioned independently, and Vulkan's producer.
@@ -112,7 +111,7 @@ impl Search<'_> {
         let mut first = |name: &str| {
             let mut paths = places.iter().map(|place| place.join(name));
             let found = paths.find_map(|path| self.places.file(&path));
-            found.map(|path| DriverFile::new(path, FileClass::Library))
+            found.map(|path| DriverFile::new(path, FileClass::XModule))
         };
         let driver = first("nvidia_drv.so");
         let glx = format!("libglxserver_nvidia.so.{}", self.version);
@@ -158,8 +157,8 @@ impl Search<'_> {
         found
     }
 
-    /// Returns the libraries that a manifest names: they are the driver's, whatever their names.
-    fn libraries_of(&mut self, manifest: &DriverFile) -> Vec<DriverFile> {
+    /// Returns the libraries that a manifest names: they are the driver's, whatever their names. Records absolute paths.
+    fn libraries_of(&mut self, manifest: &mut DriverFile) -> Vec<DriverFile> {
         if manifest.class != FileClass::Config {
             return Vec::new();
         }
@@ -178,27 +177,18 @@ impl Search<'_> {
                 path if path.contains('/') => None,
                 name => self.places.locate(name),
             };
+            if let (Some(library), true) = (&path, name.starts_with('/')) {
+                manifest.names.push(NamedLibrary {
+                    at: ContainerPath::new(&name),
+                    library: library.clone(),
+                });
+            }
             let library = path.map(|path| DriverFile::new(path, FileClass::Library));
             found.extend(
                 library.map(|file| file.of(manifest.capability.or(Some(Capability::Compute)))),
             );
         }
         found
-    }
-
-    /// Returns the link by which GBM finds the driver. If the driver's directories lack the library, another directory
-    /// can only have one of another width.
-    fn gbm(&mut self) -> Option<HostLink> {
-        let is_allocator = |name: &str| name.starts_with("libnvidia-allocator.so.");
-        let directories = self.places.real_homes(Abi::Native);
-        let directory = directories.into_iter().find(|directory| {
-            let fits = |name: &str| is_allocator(name) && has_version(name, self.version);
-            !self.places.files(directory, fits).is_empty()
-        })?;
-        Some(HostLink {
-            at: directory.join(GBM.0),
-            target: GBM.1.into(),
-        })
     }
 }
 

@@ -25,17 +25,10 @@ pub(super) struct Wanted<'w> {
     pub(super) version: Option<&'w str>,
 }
 
-/// A library of the driver.
-#[derive(Clone, Debug)]
-pub(super) struct Library {
-    pub(super) path: HostPath,
-    pub(super) headers: Headers,
-}
-
 /// A library to look up, and what was found so far.
 struct Slot {
     pattern: &'static Pattern,
-    found: Option<Library>,
+    found: Option<HostPath>,
     /// The reason why a file that should be it is not.
     broken: Option<String>,
 }
@@ -46,7 +39,7 @@ impl Wanted<'_> {
         &self,
         places: &mut Places<'_>,
         abi: Abi,
-    ) -> Vec<(&'static Pattern, Option<Library>)> {
+    ) -> Vec<(&'static Pattern, Option<HostPath>)> {
         let slot = |pattern: &&'static Pattern| Slot {
             pattern,
             found: None,
@@ -102,8 +95,8 @@ impl Wanted<'_> {
                     self.judge(places, abi, slot.pattern, real, &mut slot.broken)
                 });
                 if let Some(library) = &slot.found {
-                    debug!("selecting {}", library.path);
-                    places.at_home(abi, directory.clone(), &library.path);
+                    debug!("selecting {}", library);
+                    places.at_home(abi, directory.clone(), library);
                 }
             }
         }
@@ -122,7 +115,7 @@ impl Wanted<'_> {
                 && slot
                     .found
                     .as_ref()
-                    .is_some_and(|library| is_of_wsl(&library.path));
+                    .is_some_and(|library| is_of_wsl(library));
             if is_settled {
                 continue;
             }
@@ -134,14 +127,14 @@ impl Wanted<'_> {
             };
             places.lead(abi, real.parent());
             if let Some(found) = self.judge(places, abi, slot.pattern, real, &mut slot.broken) {
-                debug!("selecting {}", found.path);
+                debug!("selecting {}", found);
                 slot.found = Some(found);
                 listed.insert(at, path.parent());
             }
         }
         for (at, slot) in missing.iter().enumerate() {
             if let (Some(library), Some(directory)) = (&slot.found, listed.remove(&at)) {
-                places.at_home(abi, directory, &library.path);
+                places.at_home(abi, directory, library);
             }
         }
     }
@@ -154,7 +147,7 @@ impl Wanted<'_> {
         pattern: &Pattern,
         path: HostPath,
         broken: &mut Option<String>,
-    ) -> Option<Library> {
+    ) -> Option<HostPath> {
         if !self.fits(&path) {
             debug!("skipping {path}: another version");
             return None;
@@ -171,7 +164,7 @@ impl Wanted<'_> {
         } else if pattern.is_legacy_gl() && !headers.needed.iter().any(is_core) {
             "not NVIDIA's"
         } else {
-            return Some(Library { path, headers });
+            return Some(path);
         };
         debug!("skipping {path}: {why}");
         None
@@ -188,9 +181,9 @@ impl Wanted<'_> {
 }
 
 /// Returns every library of a version in the directories where some were found, sorted by name in each.
-pub(super) fn every(places: &mut Places<'_>, version: &str, abi: Abi) -> Vec<Library> {
+pub(super) fn every(places: &mut Places<'_>, version: &str, abi: Abi) -> Vec<HostPath> {
     let homes = places.real_homes(abi);
-    let mut found: Vec<Library> = Vec::new();
+    let mut found: Vec<HostPath> = Vec::new();
     for subdirectory in ["", "vdpau"] {
         // Two drivers' directories may have files of one name.
         let mut names = HashSet::new();
@@ -200,13 +193,13 @@ pub(super) fn every(places: &mut Places<'_>, version: &str, abi: Abi) -> Vec<Lib
                     warn!("skipping {path}: it is not a library");
                     continue;
                 };
-                let is_known = found.iter().any(|library| library.path == path);
+                let is_known = found.iter().any(|library| *library == path);
                 // One directory may have the libraries of both widths.
                 if headers.abi == Some(abi)
                     && !is_known
                     && names.insert(path.file_name().to_owned())
                 {
-                    found.push(Library { path, headers });
+                    found.push(path);
                 }
             }
         }
@@ -214,16 +207,10 @@ pub(super) fn every(places: &mut Places<'_>, version: &str, abi: Abi) -> Vec<Lib
     found
 }
 
-/// Returns a library with its capability, its links, and those that the host has beside it.
-pub(super) fn described(
-    places: &mut Places<'_>,
-    library: &Library,
-    abi: Abi,
-    version: &str,
-) -> DriverFile {
-    let path = library.path.clone();
+/// Returns a library with its capability.
+pub(super) fn described(path: HostPath, abi: Abi, version: &str) -> DriverFile {
     let name = path.file_name().to_string_lossy().into_owned();
-    let mut file = match catalogue::library_of(path.file_name()) {
+    let file = match catalogue::library_of(path.file_name()) {
         Some(pattern) if has_version(&name, version) => pattern.file(path),
         // Those without the driver's version are of CUDA's compiler.
         _ if catalogue::is_unversioned(&name) => {
@@ -232,24 +219,7 @@ pub(super) fn described(
         // Libraries that the catalogue does not name are for graphics.
         _ => DriverFile::new(path, FileClass::Library).of(Some(Capability::Graphics)),
     };
-    file.abi = abi;
-    let directory = file.path.parent();
-    let Some(soname) = &library.headers.soname else {
-        return file;
-    };
-    if *soname != name && places.has_link(&directory, soname) {
-        file.links.push(link(soname, &name));
-    }
-    if let Some((stem, _)) = name.split_once(".so") {
-        let development = format!("{stem}.so");
-        if development != *soname
-            && development != name
-            && places.has_link(&directory, &development)
-        {
-            file.links.push(link(&development, soname));
-        }
-    }
-    file
+    DriverFile { abi, ..file }
 }
 
 /// Records which libraries of the driver each one needs, by their files' names.

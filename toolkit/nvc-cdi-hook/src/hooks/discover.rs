@@ -8,7 +8,7 @@ use std::path::Path;
 use libnvc::host::search::{self, Contents, FileSearch};
 use libnvc::host::{DriverRoot, procfs};
 use libnvc::options::CudaCompatMode;
-use libnvc::plan::{Intent, Item, Link, Mount, Place, Sockets, What};
+use libnvc::plan::{Intent, Item, Mount, Place, Sockets, What};
 use libnvc::request::{Capabilities, Placement, Policy, Request};
 use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
 use nvc_options::Given;
@@ -80,13 +80,7 @@ impl DriverFiles {
                 let what = What::Mount(Mount { source, ..mount });
                 self.intents.push(Intent { need, what });
             }
-            What::Link(link) => {
-                let what = What::Link(Link {
-                    replaces: true,
-                    ..link
-                });
-                self.intents.push(Intent { need, what });
-            }
+            what @ (What::Link(_) | What::Alias(_)) => self.intents.push(Intent { need, what }),
             What::Sockets(sockets) => {
                 let root = HostPath::new(sockets.root.below(top));
                 let what = What::Sockets(Sockets { root, ..sockets });
@@ -96,7 +90,7 @@ impl DriverFiles {
                 let paths = libraries.directories.into_iter();
                 self.folders.extend(paths.filter_map(|place| match place {
                     Place::At(path) => Some(path),
-                    Place::Library(_) | Place::Library32(_) | Place::Program(_) => None,
+                    _ => None,
                 }));
             }
             What::Device(_)

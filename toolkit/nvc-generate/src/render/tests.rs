@@ -4,7 +4,7 @@
 
 use libnvc::HostPath;
 use libnvc::host::{Daemon, DeviceRole};
-use libnvc::plan::{EglProfile, Need};
+use libnvc::plan::{EglProfile, Link, Need};
 use libnvc::testing::{device, mount, proc_with};
 
 use super::*;
@@ -12,7 +12,7 @@ use crate::Mode;
 
 fn options() -> Options {
     let mut options = Options::new(Mode::Nvml, "/usr/bin/nvidia-cdi-hook".into());
-    options.hooks.knows_sockets = true;
+    options.hooks.is_ours = true;
     options.ldconfig = Some("/sbin/ldconfig".into());
     options
 }
@@ -147,6 +147,30 @@ fn host_paths_include_the_root() {
     assert!(common.contains(&sockets.into()), "{common:#?}");
 }
 
+#[test]
+fn another_program_replaces_no_file_by_a_link_to_itself() {
+    let alias = |at: &str, of: &str| {
+        Intent::best_effort(What::Alias(Alias {
+            at: ContainerPath::new(at),
+            of: Place::At(ContainerPath::new(of)),
+        }))
+    };
+    let plan = Plan {
+        common: vec![
+            alias("/usr/lib/xorg/a.so", "/usr/lib64/xorg/a.so"),
+            alias("/usr/lib/gbm/b.so", "/usr/lib64/c.so.1"),
+        ],
+        ..Plan::default()
+    };
+    let mut options = options();
+    let hooks = |options: &Options| lines(&super::plan(&plan, options).common).join("");
+    let other = "--link /usr/lib64/c.so.1::/usr/lib/gbm/b.so";
+    let both = format!("--link /usr/lib64/xorg/a.so::/usr/lib/xorg/a.so {other}");
+    assert_eq!(hooks(&options), format!("hook create-symlinks {both}"));
+    options.hooks.is_ours = false;
+    assert_eq!(hooks(&options), format!("hook create-symlinks {other}"));
+}
+
 /// Older programs of upstream fail if they do not know a hook.
 #[test]
 fn only_our_program_mounts_sockets() {
@@ -156,6 +180,6 @@ fn only_our_program_mounts_sockets() {
         common.iter().any(|line| line.contains("socket"))
     };
     assert!(has_sockets(&options));
-    options.hooks.knows_sockets = false;
+    options.hooks.is_ours = false;
     assert!(!has_sockets(&options));
 }

@@ -37,7 +37,7 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     if options.has_one_hook() {
         check_merged(&options.hooks.program.path)?;
     }
-    if !options.hooks.knows_sockets && !options.flags.no_ipc {
+    if !options.hooks.is_ours && !options.flags.no_ipc {
         let program = &options.hooks.program.path;
         info!("Leaving out the sockets of daemons: {program} is of another build");
     }
@@ -293,7 +293,7 @@ fn hooks(line: &CommandLine) -> Result<Hooks> {
     let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
     let path = hook_path(line.given("nvidia-cdi-hook-path"))?;
     Ok(Hooks {
-        knows_sockets: is_ours(Path::new(&path)),
+        is_ours: is_ours(Path::new(&path)),
         program: HookProgram { path },
         disabled: set(disabled),
         enabled: set(enabled),
