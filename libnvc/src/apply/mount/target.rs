@@ -330,11 +330,13 @@ impl<'a> Tree<'a> {
         if let Some(directory) = self.refused.take() {
             return (self.authority).refusal(operation, &place, directory.as_fd());
         }
-        let error = Error::file(operation, place, errno);
         match errno {
-            Errno::EROFS => error.hint(READ_ONLY),
-            Errno::EBUSY => error.hint("a file is mounted there, and stays"),
-            _ => error,
+            Errno::EROFS => Error::file(operation, place, errno).hint(READ_ONLY),
+            Errno::EBUSY => {
+                let cause = "something is mounted there, and stays";
+                Error::fault(ErrorKind::Volume, place.display(), cause).context(operation)
+            }
+            _ => Error::file(operation, place, errno),
         }
     }
 
