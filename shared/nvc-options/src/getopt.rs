@@ -107,9 +107,10 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
     let typed = format!("{name} {}", command.name);
     let mut name = typed.clone();
 
-    let grammar = match caller.posixly_correct {
-        true => &ORDERED,
-        false => &GETOPT,
+    let grammar = if caller.posixly_correct {
+        &ORDERED
+    } else {
+        &GETOPT
     };
     let own = scan(grammar, &[command.options, &AUTOMATIC], words);
     let options = match own_options(own.given, &mut name) {

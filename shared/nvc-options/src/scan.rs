@@ -135,10 +135,10 @@ impl<'w> Scanner<'w> {
             return Some(self.letter(tables));
         }
         let (word, rest) = self.words.split_first()?;
-        let bytes = match self.grammar.trims {
-            true => word.as_bytes().trim_ascii(),
-            false => word.as_bytes(),
-        };
+        let mut bytes = word.as_bytes();
+        if self.grammar.trims {
+            bytes = bytes.trim_ascii();
+        }
         let Some(bare) = bytes.strip_prefix(b"-").filter(|bare| !bare.is_empty()) else {
             if self.grammar.stops {
                 return None;
@@ -234,10 +234,8 @@ impl<'w> Scanner<'w> {
     fn find(&self, name: &[u8], tables: &[&'static [Opt]]) -> Result<&'static Opt, Fault<'static>> {
         let name = std::str::from_utf8(name).map_err(|_| Fault::Unknown(None))?;
         let known = || tables.iter().copied().flatten();
-        let is_it = |opt: &&Opt| match self.grammar.one_dash {
-            true => opt.is_called(name),
-            false => opt.has_long(name),
-        };
+        let may_be_short = self.grammar.one_dash;
+        let is_it = |opt: &&Opt| opt.has_long(name) || may_be_short && opt.is_called(name);
         if let Some(opt) = known().find(is_it) {
             return Ok(opt);
         }

@@ -240,9 +240,9 @@ impl LineParser<'_> {
         }
         for opt in options {
             let given: Vec<_> = self.values(opt).map(str::to_owned).collect();
-            let given = match given.is_empty() {
-                true => from_environment(opt, &variable)?,
-                false => Some(given),
+            let given = match &given[..] {
+                [] => from_environment(opt, &variable)?,
+                _ => Some(given),
             };
             let is_given = given.is_some();
             let values = match (given, opt.takes) {
