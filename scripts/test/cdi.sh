@@ -254,6 +254,12 @@ check "the timer does not, with MIG devices" sleeps
 sed 's/^# machine: .*/# machine: driver 1.2.3, MIG 0/' "$work/timer/specs/nvidia.yaml" > "$work/timer/specs/another.yaml"
 check "nor with another file, which the refresh does not write" sleeps
 rm "$work/timer/specs/another.yaml"
+program=$(sed -n 's/.*hostPath: \(.*nvidia-debugdump\)$/\1/p' "$work/timer/specs/nvidia.yaml")
+mv "$program" "$work/timer/program"
+check "a file of the specification is gone: the timer starts the refresh" wakes
+check "afterwards it has nothing to do" sleeps
+mv "$work/timer/program" "$program"
+again
 mkdir "$work/timer/instances"
 instance=$(find "$capabilities" -name 'gi*' | head -1)
 [ -n "$instance" ] || { echo "no MIG device here"; exit 1; }

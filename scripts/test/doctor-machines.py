@@ -258,6 +258,8 @@ machine('cri-disabled', 'disables the CRI plugin',
 machine('containerd-program', 'containerd\'s runtime nvidia is /usr/local/nvidia/toolkit/nvidia-container-runtime',
         files=containerd('/usr/local/nvidia/toolkit/nvidia-container-runtime'))
 machine('selinux', 'SELinux does not let containers', ENFORCING, files={'/usr/bin/podman': program('podman version 5.4.2')})
+machine('podman-5.5', 'podman 5.5 reads no specification in /var/run/cdi', 'mkdir -p run/cdi; mv etc/cdi/nvidia.yaml run/cdi/', level='advice',
+        files={'/usr/bin/podman': program('podman version 5.5.1')})
 machine('wsl-without', 'libdxcore.so is missing', 'mknod -m 666 dev/dxg c 10 125', machine='empty', proc_driver=False)
 
 machine('in-a-driver-container', None, machine='driver-container', files=toml(CLI, 'root = "/run/nvidia/driver"'))
@@ -267,6 +269,10 @@ machine('jetson', None, CSV, machine='empty', files=CSV_FILES, proc_driver=False
 machine('with-docker', None, files=WITH_DOCKER)
 machine('docker-under-selinux', None, ENFORCING, files=WITH_DOCKER)
 machine('podman-alone', None, run_as=1000, files={'/usr/bin/podman': program('podman version 5.4.2')})
+machine('podman-5.5-told', None, 'mkdir -p run/cdi; mv etc/cdi/nvidia.yaml run/cdi/', run_as=1000,
+        files={'/usr/bin/podman': program('podman version 5.5.1'),
+               '/etc/containers/containers.conf': '[engine]\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'})
+machine('podman-5.5-in-etc', None, run_as=1000, files={'/usr/bin/podman': program('podman version 5.5.1')})
 machine('cgroup-1', None, 'mkdir -p sys/fs/cgroup/devices sys/fs/cgroup/memory')
 machine('without-persistence', None, 'rm -rf usr/bin/nvidia-persistenced run/nvidia-persistenced')
 machine('nodes-of-a-group', None, 'chmod 660 dev/nvidia[01] dev/nvidiactl; chgrp 44 dev/nvidia[01] dev/nvidiactl')

@@ -1,6 +1,7 @@
 //! Checks CDI specifications and their hook program.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use nvc_cdi::registry::SpecFile;
 use nvc_cdi::{Registry, STANDARD_DIRECTORIES, version};
@@ -9,6 +10,7 @@ use super::{Finding, toolkit, version_in};
 use crate::ask::ask;
 use crate::commands::cdi::verify;
 use crate::commands::repair::{command, step, word};
+use crate::engine::containerd;
 
 /// `driver_works` is false if the driver has findings of its own: then files that need its answers are not compared.
 pub(super) fn all(registry: &Registry, driver_works: bool) -> Vec<Finding> {
@@ -48,7 +50,7 @@ pub(super) fn all(registry: &Registry, driver_works: bool) -> Vec<Finding> {
             ));
         }
     }
-    findings.extend(too_new(registry));
+    findings.extend(podman(registry));
     findings
 }
 
@@ -112,18 +114,57 @@ fn misnamed() -> Vec<Finding> {
     files.map(finding).collect()
 }
 
-/// Finds files that podman skips: before version 5 it supports no format after 0.5.0.
-fn too_new(registry: &Registry) -> Vec<Finding> {
-    let Ok(text) = ask("podman", &["--version"]) else {
-        return Vec::new();
-    };
-    let found = version_in(&text);
-    let Some([major, ..]) = found.as_deref() else {
-        return Vec::new();
-    };
-    if *major >= 5 {
-        return Vec::new();
+/// Finds files that podman does not read: before version 5 those of a format after 0.5.0, and in 5.5 those in /var/run/cdi.
+fn podman(registry: &Registry) -> Vec<Finding> {
+    let found = ask("podman", &["--version"]).ok();
+    let found = found.as_deref().and_then(version_in).unwrap_or_default();
+    match found[..] {
+        [5, 5, ..] => unread(registry).into_iter().collect(),
+        [major, ..] if major < 5 => too_new(registry, major),
+        _ => Vec::new(),
     }
+}
+
+/// Finds a specification that podman 5.5 reads only if containers.conf names the directory.
+fn unread(registry: &Registry) -> Option<Finding> {
+    let of = |file: &&SpecFile| file.spec.kind == "nvidia.com/gpu";
+    let mut files = registry.files().iter().filter(of);
+    let is_in_etc = |file: &SpecFile| file.path.starts_with("/etc/cdi");
+    let first = files.next().filter(|file| !is_in_etc(file))?;
+    if files.any(is_in_etc) || CONTAINERS.iter().any(|pattern| names_directories(pattern)) {
+        return None;
+    }
+    Some(Finding::advice(
+        format!(
+            "podman 5.5 reads no specification in /var/run/cdi, as {}",
+            first.path.display()
+        ),
+        "podman run --device nvidia.com/gpu=all: unresolvable CDI devices",
+        step(
+            "write cdi_spec_dirs = [\"/etc/cdi\", \"/var/run/cdi\"] below [engine] in /etc/containers/containers.conf, or let \
+             the refresh unit write to /etc/cdi (NVIDIA_CTK_CDI_OUTPUT_FILE_PATH in nvidia-cdi-refresh.env)",
+        ),
+    ))
+}
+
+/// The files in which podman's directories of specifications can be set.
+const CONTAINERS: [&str; 3] = [
+    "/usr/share/containers/containers.conf",
+    "/etc/containers/containers.conf",
+    "/etc/containers/containers.conf.d/*.conf",
+];
+
+/// Returns true if one of the files that a pattern names sets podman's directories of specifications.
+fn names_directories(pattern: &str) -> bool {
+    let files = containerd::matching(Path::new(pattern)).into_iter();
+    let mut texts = files.filter_map(|path| std::fs::read_to_string(path).ok());
+    texts.any(|text| {
+        let mut lines = text.lines().map(str::trim_start);
+        lines.any(|line| line.starts_with("cdi_spec_dirs"))
+    })
+}
+
+fn too_new(registry: &Registry, major: u32) -> Vec<Finding> {
     let files = registry
         .files()
         .iter()
