@@ -30,11 +30,17 @@ pub(super) enum Update<'a> {
     /// There is none.
     None,
     /// ldconfig has been started; None if the image has none.
-    Started(Option<RunningLdconfig>, UpdateInput<'a>, Box<Folders>),
+    Started(Option<Running>, UpdateInput<'a>, Box<Folders>),
     /// The loader's files may not be changed: it must find the libraries as it is.
     Fixed(UpdateInput<'a>),
     /// The update runs after the last steps.
     Pending(CacheUpdate<'a>, Box<Folders>),
+}
+
+/// A program that has been started, with the directories of the cache before.
+pub(super) struct Running {
+    ldconfig: RunningLdconfig,
+    former: Vec<judge::Directory>,
 }
 
 /// What an update works on: the entered container, and the journal of its changes.
@@ -160,7 +166,7 @@ impl UpdateContext<'_, '_, '_> {
             }
             Update::Pending(CacheUpdate::Builtin(loader, news), folders) => {
                 log_update(self.container);
-                return self.order(loader, &news, &folders, false);
+                return self.order(loader, &news, &folders, None);
             }
             Update::Started(ldconfig, news, folders) => (ldconfig, news, folders),
             Update::Pending(CacheUpdate::Run(ldconfig, news), folders) => {
@@ -168,7 +174,7 @@ impl UpdateContext<'_, '_, '_> {
                 (self.start_ldconfig(&ldconfig, snapshot)?, news, folders)
             }
         };
-        let Some(ldconfig) = ldconfig else {
+        let Some(Running { ldconfig, former }) = ldconfig else {
             return Ok(Vec::new());
         };
         ldconfig.finish()?;
@@ -176,7 +182,7 @@ impl UpdateContext<'_, '_, '_> {
             folders.path = SearchPath::of(self.image(), layout).ok();
         }
         let loader = judge::written(self.image());
-        self.order(&loader, &news, &folders, true)
+        self.order(&loader, &news, &folders, Some(&former))
     }
 
     fn image(&self) -> Image<'_> {
@@ -192,7 +198,7 @@ impl UpdateContext<'_, '_, '_> {
         loader: &Loader,
         news: &UpdateInput<'_>,
         folders: &Folders,
-        is_programs: bool,
+        former: Option<&[judge::Directory]>,
     ) -> Result<Vec<Error>> {
         let image = Image {
             root: &self.tree.root,
@@ -205,7 +211,7 @@ impl UpdateContext<'_, '_, '_> {
             &self.container.image.layout,
             news,
             folders,
-            is_programs,
+            former,
             self.journal,
         )
     }
@@ -220,7 +226,11 @@ impl UpdateContext<'_, '_, '_> {
         &mut self,
         ldconfig: &PreparedLdconfig,
         snapshot: Snapshot,
-    ) -> Result<Option<RunningLdconfig>> {
+    ) -> Result<Option<Running>> {
+        let former = match judge::written(self.image()) {
+            Loader::Glibc(cache) => cache.directories,
+            Loader::Musl | Loader::Plain => Vec::new(),
+        };
         let snapshot = Rc::new(snapshot);
         let to_restore = Rc::clone(&snapshot);
         self.journal.other(Box::new(move || to_restore.restore()));
@@ -233,7 +243,8 @@ impl UpdateContext<'_, '_, '_> {
             writes_volumes: authority.ldconfig_writes_everywhere(),
             descriptors: self.descriptors.as_fd(),
         };
-        ldconfig.start(self.tree.root.as_fd(), bounds)
+        let started = ldconfig.start(self.tree.root.as_fd(), bounds)?;
+        Ok(started.map(|ldconfig| Running { ldconfig, former }))
     }
 }
 

@@ -168,7 +168,7 @@ pub(crate) fn written(image: Image<'_>) -> Loader {
             directories,
         }),
         Err(why) => {
-            log::info!("leaving the ld.so.cache as the program wrote it: {why}");
+            log::info!("the ld.so.cache cannot be put into order: {why}");
             Loader::Plain
         }
     }

@@ -89,6 +89,31 @@ pub(crate) fn routes<'a>(
     directories.iter().map(route).collect()
 }
 
+/// Forgets libraries that the cache does not list in their directory.
+pub(crate) fn keep_listed(
+    listing: &Listing<'_>,
+    routes: &[Route<'_>],
+    searched: &mut [SearchedDirectory],
+) {
+    let numbers = routes.iter().filter_map(|route| match &route.action {
+        DirectoryAction::Search(number)
+        | DirectoryAction::Share {
+            searched: number, ..
+        } => Some((route.from.path, *number)),
+        DirectoryAction::Keep(_) | DirectoryAction::Drop => None,
+    });
+    let numbers: HashMap<&[u8], usize> = numbers.collect();
+    let listed = listing.lines.iter().filter_map(|line| {
+        let number = numbers.get(line.directory)?;
+        Some((*number, line.key, line.flags))
+    });
+    let listed: HashSet<_> = listed.collect();
+    for (number, directory) in searched.iter_mut().enumerate() {
+        let found = &mut directory.found;
+        found.retain(|found| listed.contains(&(number, found.soname(), found.flags)));
+    }
+}
+
 /// An entry, and the rank of its directory among otherwise equal entries.
 #[derive(Clone, Copy, Debug)]
 struct RankedLine<'a> {

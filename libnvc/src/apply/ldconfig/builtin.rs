@@ -75,8 +75,8 @@ pub(in crate::apply) struct Directory<'a> {
     rank: usize,
 }
 
-/// Creates the links and updates the image's cache, or musl's list. `folders` has the place of each folder; `is_programs`
-/// says that a program has just written the cache. Returns warnings.
+/// Creates the links and updates the image's cache, or musl's list. `folders` has the place of each folder; `former` has
+/// the directories of the cache before a program wrote it, if one did. Returns warnings.
 ///
 /// # Errors
 /// Kind [`ErrorKind::LdCache`]: a file cannot be read or written; the effects so far are in the journal.
@@ -87,7 +87,7 @@ pub(in crate::apply) fn update(
     layout: &Layout,
     news: &UpdateInput<'_>,
     folders: &Folders,
-    is_programs: bool,
+    former: Option<&[judge::Directory]>,
     journal: &mut Journal<'_>,
 ) -> Result<Vec<Error>> {
     let known: HashSet<_> = match loader {
@@ -106,7 +106,7 @@ pub(in crate::apply) fn update(
     let directories = directories(image.root, authority, all, &news.placed, is_whole)?;
     let places = Places {
         image,
-        is_programs,
+        former,
         cache: match loader {
             Loader::Glibc(cache) => cache.directories.as_slice(),
             Loader::Musl | Loader::Plain => &[],
@@ -291,17 +291,12 @@ fn update_cache(
         .because(why)
     };
     let listing = Listing::parse(bytes).map_err(changed)?;
-    if places.is_programs {
-        // A program has listed all that it takes for a library.
-        let known = listing.lines.iter().map(|line| (line.key, line.flags));
-        let known: HashSet<_> = known.collect();
-        for directory in &mut searched {
-            let is_known = |found: &FoundLibrary| known.contains(&(found.soname(), found.flags));
-            directory.found.retain(is_known);
-        }
-    }
     let action = |base: &[u8]| places.action(directories, base);
     let routes = merge::routes(&listing.directories().map_err(changed)?, &searched, action);
+    if places.former.is_some() {
+        // A program has listed all that it takes for a library.
+        merge::keep_listed(&listing, &routes, &mut searched);
+    }
     let lines = merge::update(&listing, &routes, &searched);
     let earlier = places.earlier(directories, &searched, &listing, &routes, layout);
     if lines == listing.lines && newest.is_some_and(|newest| !newest.is_after(file.modified)) {

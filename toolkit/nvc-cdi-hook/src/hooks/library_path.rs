@@ -1,16 +1,15 @@
 //! Makes the loader find the libraries of some directories.
 //!
 //! libnvc does this as for its other callers: without running a program if the image's own cache is valid, otherwise
-//! with the host's ldconfig in a sandbox. If the loader's files cannot be changed, because they are on a volume, that
-//! is a warning: the container has its devices, and perhaps needs no library.
+//! with the host's ldconfig in a sandbox. docs/ldconfig.md says what happens if the loader's files cannot be changed,
+//! because they are on a volume.
 
 use libnvc::plan::{Intent, LibraryPath, Need, Place, What};
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
 use nvc_options::Given;
 
 pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
-    // An engine has mounted the libraries, and it does not know what the image's loader needs.
-    Ok(intent(folders(given)?, Need::WherePermitted)
+    Ok(intent(folders(given)?, Need::Required)
         .into_iter()
         .collect())
 }

@@ -21,8 +21,8 @@ pub(super) struct Places<'a> {
     pub(super) image: Image<'a>,
     /// Those of the cache.
     pub(super) cache: &'a [judge::Directory],
-    /// True if a program has written it, with the given names.
-    pub(super) is_programs: bool,
+    /// Those of the cache before a program wrote it, with the given names; None if none did.
+    pub(super) former: Option<&'a [judge::Directory]>,
     /// What the image's ldconfig searches, if that was read.
     pub(super) folders: &'a Folders,
     /// Number of given directories all of whose libraries come first.
@@ -62,9 +62,10 @@ impl Places<'_> {
             (Some(searched), _) => DirectoryAction::Share {
                 searched,
                 position: rank,
-                name: match position {
-                    Some((_, name)) if self.is_programs => name.to_vec(),
-                    _ => base.to_vec(),
+                name: {
+                    let mut former = self.former.into_iter().flatten();
+                    let former = former.find(|former| Some(former.identity) == found);
+                    former.map_or_else(|| base.to_vec(), |former| former.path.clone())
                 },
             },
             (None, Some(known)) if !known.is_configured => {
