@@ -92,7 +92,8 @@ fn persistenced() -> Vec<Row> {
         attacked("exchanged_a_link_to_a_socket").service(link(SOCKET, "/private/socket"), nothing),
         attacked("exchanged_a_socket_then_a_link").service(listen, link(SOCKET, "/private/socket")),
         attacked("exchanged_a_link_to_a_file").service(link(SOCKET, "/private/mark"), nothing),
-        attacked("exchanged_a_socket_then_a_link_to_a_file").service(listen, link(SOCKET, "/private/mark")),
+        attacked("exchanged_a_socket_then_a_link_to_a_file")
+            .service(listen, link(SOCKET, "/private/mark")),
         attacked("exchanged_a_file_for_a_socket").service(file(SOCKET), nothing),
         attacked("exchanged_a_socket_then_a_file").service(listen, file(SOCKET)),
     ]

@@ -31,7 +31,6 @@ const WAITING: &[(&str, &str)] = &[
     ("a_newer_driver_beside", "live"),
     ("programs_in_opt", "live"),
     ("a_manifest_with_an_absolute_path", "legacy"),
-    ("a_mount_at_a_soname", "specification"),
     ("a_volume_on_usr_bin", "specification"),
     ("a_read_only_volume_on_usr_bin", "specification"),
 ];
