@@ -155,23 +155,3 @@ const NO_GSP_FIRMWARE: Opt = flag("no-gsp-firmware", "Leave out the GSP firmware
 const fn format_option(help: &'static str) -> Opt {
     value("format", "FORMAT", help).addition()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_letters_are_given_once() {
-        for command in [&TABLE].into_iter().chain(TABLE.commands) {
-            let options = || TABLE.options_of(command);
-            for option in options() {
-                let alike = |other: &&Opt| {
-                    other.long == option.long
-                        || other.short.is_some() && other.short == option.short
-                };
-                let found = options().filter(alike).count();
-                assert_eq!(found, 1, "{} {}", command.name, option.long);
-            }
-        }
-    }
-}

@@ -397,15 +397,6 @@ mod tests {
     }
 
     #[test]
-    fn short_options_share_a_word() {
-        let config = line("config -dio /a");
-        assert!(config.flag("in-place") && config.flag("debug"));
-        assert_eq!(config.text("output"), "/a");
-        assert_eq!(line("config -io=/a").text("output"), "/a");
-        assert!(matches!(read_with("config -ix", &[]), Read::Mistake { .. }));
-    }
-
-    #[test]
     fn flags_are_repeated_and_the_last_one_wins() {
         assert!(line("cdi list --debug --debug").flag("debug"));
         assert!(!line("--debug cdi list --debug=false").flag("debug"));

@@ -1,7 +1,5 @@
 //! Tests each grammar with one table of options.
 
-use std::os::unix::ffi::OsStringExt as _;
-
 use super::*;
 use crate::table::{flag, opt, value, values};
 
@@ -14,8 +12,6 @@ static OPTIONS: [Opt; 7] = [
     flag("new", "").addition(),
     flag("newest", "").addition(),
 ];
-
-const GRAMMARS: [&Grammar; 4] = [&GETOPT, &GO, &URFAVE, &PFLAG];
 
 fn words(line: &str) -> Vec<OsString> {
     line.split(' ')
@@ -194,50 +190,4 @@ fn lists_and_flags() {
         (Some("c,d"), None)
     );
     assert!(given.has("debug") && !given.flag("debug") && !given.flag("deep"));
-}
-
-/// Whatever the words, each is an event, a value, a `--`, or in the rest.
-#[test]
-fn no_word_is_lost() {
-    let parts = [
-        "-", "--", "d", "o", "debug", "out", "=", "a", "\u{e9}", " ", "u", "folder", "x",
-    ];
-    let mut seed = 1_u64;
-    let mut random = |below: usize| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        usize::try_from(seed >> 33).unwrap() % below
-    };
-    for _ in 0..20_000 {
-        let mut words: Vec<OsString> = Vec::new();
-        for _ in 0..random(5) {
-            let word: String = (0..random(5)).map(|_| parts[random(parts.len())]).collect();
-            words.push(word.into());
-        }
-        if random(9) == 0 {
-            words.push(OsString::from_vec(vec![b'-', 0xff, b'=']));
-        }
-        for grammar in GRAMMARS {
-            let mut scanner = Scanner::new(grammar, &words);
-            let (mut events, mut taken) = (0, 0);
-            while let Some(event) = scanner.next(&[&OPTIONS]) {
-                events += 1;
-                let left = scanner.rest().len();
-                let most = if let Ok(Event::Option(_, Some(_))) = event {
-                    2
-                } else {
-                    1
-                };
-                assert!(words.len() - left <= taken + most, "{words:?}");
-                taken = words.len() - left;
-            }
-            let ended = usize::from(scanner.is_ended());
-            assert_eq!(
-                taken + ended + scanner.rest().len(),
-                words.len(),
-                "{words:?}"
-            );
-            let bytes: usize = words.iter().map(|word| word.len()).sum();
-            assert!(events <= bytes + words.len(), "{words:?}");
-        }
-    }
 }
