@@ -136,3 +136,51 @@ fn directories_override_and_files_conflict() {
     assert_eq!(error.advice().as_deref(), Some("there are v.com/gpu=0"));
     assert_eq!(registry.edits(&["v.com/gpu=0"]).unwrap().0.env, ["A=b"]);
 }
+
+/// As those that earlier versions made while MPS's directory was a file of another user.
+#[test]
+fn mounts_that_others_could_exchange_are_left_out_and_reported() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let dir = tempfile::tempdir().unwrap();
+    let (tmp, specs) = (dir.path().join("tmp"), dir.path().join("cdi"));
+    for directory in [&tmp, &specs] {
+        std::fs::create_dir(directory).unwrap();
+    }
+    std::fs::set_permissions(&tmp, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let file = dir.path().join("libcuda.so.1");
+    for path in [&tmp.join("nvidia-mps"), &file] {
+        std::fs::write(path, "").unwrap();
+    }
+    for kind in ["nvidia.com/gpu", "v.com/gpu"] {
+        let text = format!(
+            r#"{{"cdiVersion": "0.5.0", "kind": "{kind}", "devices": [{{"name": "0", "containerEdits": {{"env": ["A=b"]}}}}],
+            "containerEdits": {{"mounts": [{{"hostPath": "{0}/nvidia-mps", "containerPath": "/tmp/nvidia-mps"}},
+            {{"hostPath": "{1}", "containerPath": "/lib/libcuda.so.1"}}]}}}}"#,
+            tmp.display(),
+            file.display()
+        );
+        let name = kind.replace('/', "-");
+        std::fs::write(specs.join(format!("{name}.json")), text).unwrap();
+    }
+    let registry = Registry::load(&[&specs]);
+    let (edits, warnings) = registry.edits(&["nvidia.com/gpu=0"]).unwrap();
+    let left: Vec<_> = edits
+        .mounts
+        .iter()
+        .map(|mount| &mount.container_path)
+        .collect();
+    assert_eq!(left, ["/lib/libcuda.so.1"]);
+    let why = format!("every user may write to {}", tmp.display());
+    assert!(
+        warnings.len() == 1 && warnings[0].contains(&why),
+        "{warnings:?}"
+    );
+    // Other vendors' are their own.
+    assert_eq!(registry.edits(&["v.com/gpu=0"]).unwrap().0.mounts.len(), 2);
+    let reported = registry
+        .files()
+        .iter()
+        .map(|file| compare::exposed(&file.spec).len());
+    assert_eq!(reported.sum::<usize>(), 1);
+}
