@@ -65,7 +65,7 @@ pub(crate) fn find(
     let mut found = sockets(root, wanted);
     if !options.contains(DriverOptions::NO_MPS) {
         let path = HostPath::new(mps.unwrap_or(Path::new(MPS)));
-        let directory = usable(root, [path], SFlag::S_IFDIR);
+        let directory = usable(root, &[path], SFlag::S_IFDIR);
         found.extend(directory.map(|real| file(real, Capability::Compute)));
     }
     found
@@ -79,7 +79,7 @@ pub(crate) fn sockets(
     let socket = |daemon: Daemon| {
         let name = format!("nvidia-{}/socket", daemon.word());
         let places = RUN.map(|run| HostPath::new(run).join(&name));
-        let real = usable(root, places, SFlag::S_IFSOCK)?;
+        let real = usable(root, &places, SFlag::S_IFSOCK)?;
         Some(file(real, Capability::Utility))
     };
     daemons.into_iter().filter_map(socket).collect()
@@ -91,11 +91,7 @@ fn file(real: HostPath, capability: Capability) -> DriverFile {
 }
 
 /// Returns the real path of the first file of the expected type; logs why others are skipped.
-fn usable<const N: usize>(
-    root: &DriverRoot,
-    places: [HostPath; N],
-    expected: SFlag,
-) -> Option<HostPath> {
+fn usable(root: &DriverRoot, places: &[HostPath], expected: SFlag) -> Option<HostPath> {
     places
         .iter()
         .find_map(|path| usable_at(root, path, expected))

@@ -18,15 +18,8 @@ use super::walk::{PathTrust, Place, find, find_directory, kind};
 #[derive(Debug)]
 pub struct HandedPaths {
     caller: Caller,
-    directories: HashMap<PathBuf, Directory>,
-}
-
-/// A directory on the way to a file.
-#[derive(Debug)]
-enum Directory {
-    /// Only root and the caller can exchange what is in it, or each user what is his.
-    Ours(Place, FileStat),
-    Exposed(Error),
+    /// Each with its attributes, or the error if another user can exchange what is in it.
+    directories: HashMap<PathBuf, Result<Box<(Place, FileStat)>>>,
 }
 
 impl Default for HandedPaths {
@@ -47,15 +40,10 @@ impl HandedPaths {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(());
         };
-        if !self.directories.contains_key(parent) {
-            let found = directory(self.caller, parent);
-            self.directories.insert(parent.to_owned(), found);
-        }
-        let (place, stat) = match self.directories.get(parent) {
-            Some(Directory::Ours(place, stat)) => (place, stat),
-            Some(Directory::Exposed(error)) => return Err(error.clone()),
-            None => return Ok(()),
-        };
+        let (directories, caller) = (&mut self.directories, self.caller);
+        let found = directories.entry(parent.to_owned());
+        let found = found.or_insert_with_key(|path| directory(caller, path));
+        let (place, stat) = &**found.as_ref().map_err(Clone::clone)?;
         if is_for_everybody(stat) {
             return Err(Exposed::by_everybody(parent).refusal(path));
         }
@@ -73,17 +61,12 @@ impl HandedPaths {
     }
 }
 
-fn directory(caller: Caller, path: &Path) -> Directory {
-    let found = find_directory(caller, path).and_then(|place| {
-        refused(place.exposed(), path)?;
-        let stat = fstat(place.directory());
-        let stat = stat.map_err(|errno| Error::file("stat failed", path, errno))?;
-        Ok((place, stat))
-    });
-    match found {
-        Ok((place, stat)) => Directory::Ours(place, stat),
-        Err(error) => Directory::Exposed(error),
-    }
+fn directory(caller: Caller, path: &Path) -> Result<Box<(Place, FileStat)>> {
+    let place = find_directory(caller, path)?;
+    refused(place.exposed(), path)?;
+    let stat = fstat(place.directory());
+    let stat = stat.map_err(|errno| Error::file("stat failed", path, errno))?;
+    Ok(Box::new((place, stat)))
 }
 
 fn refused(exposed: Option<&Exposed>, path: &Path) -> Result<()> {
