@@ -21,6 +21,9 @@ pub(super) fn run(
     let driver = session
         .info(list.driver_options)
         .category(category::DETECTION)?;
+    if let Err(error) = session.check_libraries(&driver) {
+        log::warn!("{}", error.message());
+    }
     let devices = session.devices().category(category::DETECTION)?;
     let choice = Choice::make(&devices, &list.devices)?;
     let listing = Listing::collect(list, &driver, &choice, &session)?;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use libnvc::host::search::{self, Contents, FileSearch};
+use libnvc::host::{Abi, DriverInfo, DriverRoot, procfs};
 use libnvc::library_file::{CacheEntry, entries};
 
 use super::Finding;
@@ -21,18 +22,10 @@ const NATIVE: i32 = if cfg!(target_arch = "aarch64") {
 
 const CACHE: &str = "/etc/ld.so.cache";
 
-/// Libraries, and the symptom without them.
+/// Libraries that programs look up, and the symptom without them.
 const WANTED: [(&str, &str); 2] = [
     ("libcuda.so.1", "CUDA programs do not start"),
     ("libnvidia-ml.so.1", "nvidia-smi and the toolkit fail"),
-];
-
-const USUAL: [&str; 5] = [
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/lib",
 ];
 
 pub(super) fn all(place: &Place) -> Vec<Finding> {
@@ -41,6 +34,14 @@ pub(super) fn all(place: &Place) -> Vec<Finding> {
         Kind::Wsl => return of_windows(),
         Kind::Tegra => return Vec::new(),
     }
+    let driver = match driver(&place.root) {
+        Ok(driver) => driver,
+        Err(error) => {
+            let symptom = "nvidia-smi and the toolkit fail";
+            let repair = step("install the driver's libraries");
+            return vec![Finding::wrong(error.message(), symptom, repair)];
+        }
+    };
     let Ok(cache) = fs::read(place.path(CACHE)) else {
         return vec![Finding::wrong(
             format!("{} cannot be read", place.path(CACHE).display()),
@@ -54,9 +55,23 @@ pub(super) fn all(place: &Place) -> Vec<Finding> {
     let directories: BTreeSet<_> = directories.map(Path::to_owned).collect();
     let finding = |(name, symptom)| match first(&entries, name) {
         Some(path) => wrong(place, path, symptom),
-        None => not_listed(place, &directories, name, symptom),
+        None => not_listed(place, &directories, &driver, name, symptom),
     };
-    WANTED.into_iter().filter_map(finding).collect()
+    let mut findings: Vec<Finding> = WANTED.into_iter().filter_map(finding).collect();
+    let manifests = driver.missing_manifests().into_iter();
+    findings.extend(manifests.map(|what| {
+        let symptom = "programs use no GPU for it, in containers too";
+        let repair = step("install the driver's package that has the manifest");
+        Finding::advice(what, symptom, repair)
+    }));
+    findings
+}
+
+/// Finds the files that a specification would list.
+fn driver(root: &Path) -> libnvc::Result<DriverInfo> {
+    let version = procfs::module_version(&DriverRoot::open(Path::new("/"))?);
+    let wanted = FileSearch::new(Contents::All);
+    search::find(&DriverRoot::open(root)?, version.as_deref(), &wanted)
 }
 
 /// Checks the libraries under WSL2, where Windows mounts its driver.
@@ -149,42 +164,39 @@ fn inside(place: &Place, path: &Path) -> PathBuf {
     place.path(&path.to_string_lossy())
 }
 
-/// Returns true for a library of a 64-bit machine.
-fn is_native(path: &Path) -> bool {
-    let mut start = [0; 5];
-    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
-    read.is_ok() && start == *b"\x7fELF\x02"
-}
-
 /// Describes a library that the cache does not name.
 fn not_listed(
     place: &Place,
     directories: &BTreeSet<PathBuf>,
-    name: &str,
+    driver: &DriverInfo,
+    name: &'static str,
     symptom: &'static str,
 ) -> Option<Finding> {
-    let exists = |directory: &Path| is_native(&inside(place, &directory.join(name)));
-    // The loader also searches the default directories.
-    if directories.iter().any(|directory| exists(directory)) {
-        return None;
-    }
-    let found = USUAL
-        .iter()
-        .map(Path::new)
-        .find(|directory| exists(directory));
-    Some(match found {
-        Some(directory) => Finding::wrong(
-            format!(
-                "{} is not in the loader's cache",
-                directory.join(name).display()
-            ),
-            symptom,
-            cached(place, directory),
-        ),
-        None => Finding::wrong(
+    let stem = name.strip_suffix('1').unwrap_or(name);
+    let mut files = driver.libraries(Abi::Native);
+    let found = files.find(|file| file.path.file_name().to_string_lossy().starts_with(stem));
+    let Some(file) = found else {
+        let (what, repair) = (
             format!("{name} is missing"),
-            symptom,
             step("install the driver's libraries"),
-        ),
+        );
+        return Some(match name {
+            // Not every machine computes.
+            "libcuda.so.1" => Finding::advice(what, symptom, repair),
+            _ => Finding::wrong(what, symptom, repair),
+        });
+    };
+    let directory = file.path.parent();
+    let directory = directory.as_path();
+    let real = |path: &Path| {
+        let path = inside(place, path);
+        path.canonicalize().unwrap_or(path)
+    };
+    // The loader also searches the default directories.
+    let mut known = directories.iter();
+    (!known.any(|known| real(known) == real(directory))).then(|| {
+        let file = directory.join(name);
+        let what = format!("{} is not in the loader's cache", file.display());
+        Finding::wrong(what, symptom, cached(place, directory))
     })
 }
