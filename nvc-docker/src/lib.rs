@@ -11,7 +11,6 @@ pub mod device_id;
 mod device_nodes;
 pub mod driver_volume;
 mod failure;
-mod libraries;
 pub mod log_line;
 pub mod modprobe;
 

@@ -4,8 +4,6 @@
 //! It looks in one [source](places::Source) after the other, for names that are still missing. A library counts if it has
 //! the driver's version; what it needs, and what manifests name, belongs to it.
 
-use log::debug;
-
 use super::{Abi, Daemon, DriverFile, DriverInfo, DriverRoot, FileClass, WslDriver, catalogue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::DriverOptions;
@@ -159,14 +157,14 @@ pub fn version(root: &DriverRoot, directories: &[HostPath]) -> Option<String> {
     version_in(&mut Places::new(root, directories))
 }
 
-/// Returns true if the driver has a management library, NVML.
-pub fn has_management_library(root: &DriverRoot) -> bool {
-    library(root, "libnvidia-ml.so.1", &[]).is_some()
+/// Returns true if the driver has a library of this name, such as NVML.
+pub fn has_library(root: &DriverRoot, name: &str) -> bool {
+    library(root, name, &[]).is_some()
 }
 
 /// Returns a library's real path, by its name.
 pub(super) fn library(root: &DriverRoot, name: &str, directories: &[HostPath]) -> Option<HostPath> {
-    Places::new(root, directories).locate(name)
+    Places::new(root, directories).locate(name, Abi::Native)
 }
 
 /// Records which libraries of the driver others of them need, and their links, for callers that have only their paths.
@@ -185,7 +183,7 @@ fn version_in(places: &mut Places<'_>) -> Option<String> {
     };
     // A link leads to the newest of two drivers; the names in a directory do not say which is installed.
     for prefix in libraries {
-        let found = places.locate(&format!("{prefix}1"));
+        let found = places.locate(&format!("{prefix}1"), Abi::Native);
         if let Some(version) = found.and_then(|path| version(&path, prefix)) {
             return Some(version);
         }
@@ -283,8 +281,8 @@ impl Search<'_> {
                 files.push(described(library, abi, self.version));
             }
         }
-        for path in self.extras(wanted) {
-            files.push(described(path, Abi::Native, self.version));
+        for (abi, path) in self.extras(wanted) {
+            files.push(described(path, abi, self.version));
         }
         connect(&mut files, &mut self.places);
         link_by_soname(&mut files, &mut self.places, true);
@@ -320,18 +318,24 @@ impl Search<'_> {
     }
 
     /// Returns libraries without the driver's version, and those that the caller names.
-    fn extras(&mut self, wanted: &FileSearch) -> Vec<HostPath> {
+    fn extras(&mut self, wanted: &FileSearch) -> Vec<(Abi, HostPath)> {
         let mut paths = Vec::new();
         for (stem, soname) in catalogue::UNVERSIONED {
             paths.extend(self.of_any_version(stem, soname));
         }
         let explicit = catalogue::EXPLICIT.iter().filter(|_| wanted.explicit);
         for name in explicit.chain(&wanted.further) {
-            paths.extend(self.places.locate(name));
+            paths.extend(self.places.locate(name, Abi::Native));
         }
-        let paths = without_duplicates(paths);
-        debug!("libraries without the driver's version: {}", paths.len());
-        paths
+        let paths = without_duplicates(paths).into_iter();
+        let mut found: Vec<_> = paths.map(|path| (Abi::Native, path)).collect();
+        if !wanted.no_compat32 {
+            for name in &wanted.further {
+                let narrow = self.places.locate(name, Abi::Compat32);
+                found.extend(narrow.map(|path| (Abi::Compat32, path)));
+            }
+        }
+        found
     }
 }
 

@@ -22,7 +22,7 @@ use super::rest::Rest;
 use super::server::{Service, serve};
 use super::volume::{Keeper, Volumes, give_up_capabilities};
 use crate::log_line::{log_error, log_text};
-use crate::{libraries, modprobe};
+use crate::modprobe;
 
 /// Threads that wait for the driver. More would not be faster.
 const MAX_WAITING: usize = 4;
@@ -80,8 +80,6 @@ fn work(options: &Options) -> Result<()> {
         Err(failure) => return Err(failure),
     };
     log_text(&format!("Provisioning volumes at {}", options.volumes));
-    // Only to report at the start if it cannot be read.
-    libraries::all()?;
     log_text(&format!("Serving plugin API at {}", options.sockets));
     log_text(&format!("Serving remote API at {}", options.listen));
     let listeners = Listeners::open(&options.listen, Path::new(&options.sockets))?;

@@ -1,16 +1,17 @@
 //! Queries this machine's driver for the classic back end: versions and GPUs.
 
+use std::path::Path;
 use std::time::Duration;
 
 use libnvc::Result;
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{DeviceInfo, DriverConfig, DriverSession, DriverVersions};
+use libnvc::host::search;
+use libnvc::host::{DeviceInfo, DriverConfig, DriverRoot, DriverSession, DriverVersions};
 use libnvc::require::{self, Requirement};
 
 use crate::cuda_version::CudaVersion;
 use crate::device_id::Candidate;
 use crate::failure::in_our_words;
-use crate::libraries;
 
 /// Time limit of NVML: a machine with many GPUs and without persistence mode is slow.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -69,7 +70,8 @@ impl Local {
 
     /// Returns the newest CUDA version that containers can use; None without the CUDA library, which they would get.
     pub(super) fn cuda(&self) -> Result<CudaVersion> {
-        if libraries::are_there("libcuda.so.1")? {
+        let root = DriverRoot::open(Path::new("/"))?;
+        if search::has_library(&root, "libcuda.so.1") {
             CudaVersion::parse(&self.versions.cuda)
         } else {
             Ok(CudaVersion(0, 0))

@@ -36,7 +36,7 @@ pub fn is_jetson_here(root: &Path, program: &QueryProgram) -> bool {
 /// Returns true if nothing can be asked: on a Tegra system whose driver has no NVML.
 pub fn is_jetson_without_nvml(root: &Path) -> bool {
     is_tegra(root)
-        && DriverRoot::open(root).is_ok_and(|root| !search::has_management_library(&root))
+        && DriverRoot::open(root).is_ok_and(|root| !search::has_library(&root, "libnvidia-ml.so.1"))
 }
 
 /// Waits for NVML's list of GPUs.

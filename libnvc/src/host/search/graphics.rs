@@ -70,7 +70,7 @@ impl Search<'_> {
             .map(library)
             .collect();
         let producer = format!("libnvidia-vulkan-producer.so.{}", self.version);
-        if let Some(path) = self.places.locate(&producer) {
+        if let Some(path) = self.places.locate(&producer, Abi::Native) {
             let mut file = library(path);
             let target = file.path.file_name().to_string_lossy().into_owned();
             file.links
@@ -93,7 +93,7 @@ impl Search<'_> {
                 return found;
             }
         }
-        let found = self.places.locate(&format!("{stem}.{soname}"));
+        let found = self.places.locate(&format!("{stem}.{soname}"), Abi::Native);
         found.into_iter().collect()
     }
 
@@ -172,10 +172,12 @@ impl Search<'_> {
         for name in names {
             let path = match name.as_str() {
                 "" => None,
-                path if path.starts_with('/') => self.places.native(&HostPath::new(path)),
+                path if path.starts_with('/') => {
+                    self.places.library(&HostPath::new(path), Abi::Native)
+                }
                 // Relative to the manifest, which is elsewhere in the container.
                 path if path.contains('/') => None,
-                name => self.places.locate(name),
+                name => self.places.locate(name, Abi::Native),
             };
             if let (Some(library), true) = (&path, name.starts_with('/')) {
                 manifest.names.push(NamedLibrary {

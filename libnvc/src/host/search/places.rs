@@ -224,34 +224,34 @@ impl<'r> Places<'r> {
     }
 
     /// Returns the real path of a library in one of the places, by its name.
-    pub(super) fn locate(&mut self, name: &str) -> Option<HostPath> {
+    pub(super) fn locate(&mut self, name: &str, abi: Abi) -> Option<HostPath> {
         for source in self.sources() {
             let found = if source == Source::Cache {
-                let cached = self.cached(Abi::Native, |key| (key == name.as_bytes()).then_some(()));
+                let cached = self.cached(abi, |key| (key == name.as_bytes()).then_some(()));
                 cached
                     .last()
                     .map(|(_, path)| path.clone())
                     .into_iter()
                     .collect()
             } else {
-                let directories = self.directories(source, Abi::Native);
+                let directories = self.directories(source, abi);
                 directories
                     .iter()
                     .map(|place| place.join(name))
                     .collect::<Vec<_>>()
             };
-            if let Some(file) = found.iter().find_map(|path| self.native(path)) {
+            if let Some(file) = found.iter().find_map(|path| self.library(path, abi)) {
                 return Some(file);
             }
         }
         None
     }
 
-    /// Returns a library's real path, unless it is of another ABI.
-    pub(super) fn native(&mut self, path: &HostPath) -> Option<HostPath> {
+    /// Returns a library's real path, unless it is of another ABI; a file that is no library counts as a native one.
+    pub(super) fn library(&mut self, path: &HostPath, abi: Abi) -> Option<HostPath> {
         let real = self.file(path)?;
-        let abi = self.headers(&real).and_then(|headers| headers.abi);
-        (abi != Some(Abi::Compat32)).then_some(real)
+        let found = self.headers(&real).and_then(|headers| headers.abi);
+        (found.unwrap_or(Abi::Native) == abi).then_some(real)
     }
 
     /// Returns the headers of a library; None if it is not one.

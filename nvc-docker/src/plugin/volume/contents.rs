@@ -1,18 +1,16 @@
-//! Finds the contents of the driver's volume: programs by the search path, libraries by the loader's cache. Their names
-//! are those of libnvc's catalogue, but for the exceptions here.
+//! Finds the contents of the driver's volume with libnvc's search. The names are those of its catalogue, but for the
+//! exceptions here.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use libnvc::Result;
-use libnvc::STANDARD_PATH;
-use libnvc::host::catalogue;
+use libnvc::host::search::{self, Contents, FileSearch};
+use libnvc::host::{Abi, DriverRoot, FileClass, catalogue};
 use libnvc::library_file::LibraryFile;
-
-use crate::libraries::{self, Library, Width};
+use libnvc::{HostPath, Result};
+use nvc_hostfile::programs;
 
 /// Programs of libnvc's catalogue that configure the machine: the volume lacks them.
 const EXCLUDED_PROGRAMS: [&str; 4] = [
@@ -42,6 +40,18 @@ const EXTRA_LIBRARIES: [&str; 5] = [
     "libnvidia-nvvm70.so",
 ];
 
+/// The names of GL libraries of both kinds, and of the others that the search does not find by the version.
+const FURTHER_LIBRARIES: [&str; 8] = [
+    "libGL.so.1",
+    "libEGL.so.1",
+    "libGLESv1_CM.so.1",
+    "libGLESv2.so.2",
+    "libGLX.so.0",
+    "libGLdispatch.so.0",
+    "libOpenGL.so.0",
+    "libnvidia-egl-wayland.so.1",
+];
+
 /// Libraries that NVIDIA's GL libraries need. Another vendor's libraries of the same names do not need them.
 const NVIDIA_DEPENDENCIES: [&str; 3] = [
     "libnvidia-glcore.so",
@@ -68,54 +78,46 @@ pub(super) enum What {
     Link(String),
 }
 
-/// Returns the machine's current driver files.
+/// Returns the files of a driver version.
 ///
 /// # Errors
-/// If the loader's cache cannot be read.
-pub(super) fn find() -> Result<Vec<Entry>> {
+/// There is no library of that version.
+pub(super) fn find(version: &str) -> Result<Vec<Entry>> {
+    let path = std::env::var_os("PATH").filter(|path| !path.is_empty());
+    let directories = programs::directories(path.as_deref());
+    let wanted = FileSearch {
+        programs: directories.iter().map(HostPath::new).collect(),
+        further: FURTHER_LIBRARIES.to_vec(),
+        ..FileSearch::new(Contents::All)
+    };
+    let root = DriverRoot::open(Path::new("/"))?;
+    let driver = search::find(&root, Some(version), &wanted)?;
     let mut layout = Layout::default();
-    let programs = catalogue::PROGRAMS.iter().map(|program| program.name);
-    for program in programs.filter(|program| !EXCLUDED_PROGRAMS.contains(program)) {
-        if let Some(file) = in_search_path(program) {
-            layout.add_file("bin", &file);
+    for file in driver.of_class(FileClass::Program) {
+        let name = catalogue::program_of(file.path.file_name()).map(|known| known.name);
+        if name.is_some_and(|name| !EXCLUDED_PROGRAMS.contains(&name)) {
+            layout.add_file("bin", file.path.as_path());
         }
     }
-    let mut seen = BTreeSet::new();
-    for library in libraries::all()?
-        .iter()
-        .filter(|library| is_listed(library))
-    {
-        let Ok(file) = library.path.canonicalize() else {
-            continue;
-        };
-        if seen.insert(file.clone()) {
-            add_library(&mut layout, library.width, &file);
+    let libraries = driver.files.iter().chain(&driver.graphics);
+    for file in libraries.filter(|file| file.class == FileClass::Library) {
+        if is_listed(file.path.file_name()) {
+            add_library(&mut layout, file.abi, file.path.as_path());
         }
     }
     Ok(layout.entries)
 }
 
 /// Returns true if the volume has a library: most of libnvc's catalogue.
-fn is_listed(library: &Library) -> bool {
-    let name = library.name.as_str();
-    let known = catalogue::library_of(OsStr::new(name));
+fn is_listed(name: &OsStr) -> bool {
+    let known = catalogue::library_of(name);
     known.is_some_and(|known| !EXCLUDED_LIBRARIES.contains(&known.name))
-        || EXTRA_LIBRARIES.iter().any(|more| name.starts_with(more))
+        || EXTRA_LIBRARIES
+            .iter()
+            .any(|more| name.as_encoded_bytes().starts_with(more.as_bytes()))
 }
 
-/// Returns the first executable file of a name, with links resolved.
-fn in_search_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").filter(|path| !path.is_empty());
-    let path = path.unwrap_or_else(|| STANDARD_PATH.join(":").into());
-    let mut places = std::env::split_paths(&path).filter(|place| place.is_absolute());
-    places.find_map(|place| {
-        let file = place.join(name).canonicalize().ok()?;
-        let metadata = fs::metadata(&file).ok()?;
-        (metadata.is_file() && metadata.permissions().mode() & 0o111 != 0).then_some(file)
-    })
-}
-
-fn add_library(layout: &mut Layout, width: Width, file: &Path) {
+fn add_library(layout: &mut Layout, abi: Abi, file: &Path) {
     let Some(facts) = File::open(file)
         .ok()
         .and_then(|file| LibraryFile::read(file, &NVIDIA_DEPENDENCIES))
@@ -136,9 +138,9 @@ fn add_library(layout: &mut Layout, width: Width, file: &Path) {
     let (true, Some(name)) = (is_wanted, name.to_str()) else {
         return;
     };
-    let directory = match width {
-        Width::Wide => "lib64",
-        Width::Narrow => "lib",
+    let directory = match abi {
+        Abi::Native => "lib64",
+        Abi::Compat32 => "lib",
     };
     if !layout.add_file(directory, file) {
         return;
@@ -207,12 +209,7 @@ mod tests {
             ("libnvidia-egl-wayland.so.1", true),
             ("libnvidia-egl-gbm.so.1", false),
         ] {
-            let library = Library {
-                width: Width::Wide,
-                name: name.into(),
-                path: PathBuf::new(),
-            };
-            assert_eq!(is_listed(&library), expected, "{name}");
+            assert_eq!(is_listed(OsStr::new(name)), expected, "{name}");
         }
     }
 

@@ -86,7 +86,7 @@ impl Store {
         };
         self.take_lock()?;
         let path = self.path(version);
-        let wanted = contents::find()?;
+        let wanted = contents::find(version)?;
         match tree::state(&path, &wanted) {
             State::Whole => {}
             State::Outdated | State::Unfinished => {

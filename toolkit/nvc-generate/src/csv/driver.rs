@@ -46,7 +46,7 @@ impl Driver {
         let Ok(opened) = DriverRoot::open(root) else {
             return unasked;
         };
-        if !search::has_management_library(&opened) {
+        if !search::has_library(&opened, "libnvidia-ml.so.1") {
             return unasked;
         }
         match session::open(root.to_owned(), None, Vec::new(), program) {
