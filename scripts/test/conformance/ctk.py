@@ -52,6 +52,43 @@ def standard_places(spec):
         mounts.sort(key=lambda m: (m['containerPath'].count('/'), m['containerPath']))
 
 
+def opened_by_path(spec):
+    """A specification with the links to what programs open by path, in the directories of both families: those of GBM
+    and VDPAU come after the library's own, and X modules have theirs."""
+    families = ('/usr/lib/x86_64-linux-gnu', '/usr/lib64')
+    opened = (('libnvidia-allocator.so', 'gbm', 'nvidia-drm_gbm.so'), ('libvdpau_nvidia.so', 'vdpau', 'libvdpau_nvidia.so.1'))
+
+    def more(library, directory, name, target, at):
+        home = os.path.dirname(at)
+        file = home + '/' + target
+        own = [] if home.endswith('/' + directory) else ['../%s.1::%s/%s/%s' % (library, home, directory, name)]
+        places = ['%s/%s/%s' % (family, directory, name) for family in families]
+        own_place = '%s/%s/%s' % (home.removesuffix('/' + directory), directory, name)
+        return own + ['%s::%s' % (file, place) for place in places if place != own_place]
+
+    for edits in all_edits(spec):
+        for hook in list(edits.get('hooks', [])):
+            words = hook['args']
+            if 'create-symlinks' not in words:
+                continue
+            start = words.index('create-symlinks') + 1
+            pairs = [pair for pair in words[start + 1::2] if not pair.endswith('/gbm/nvidia-drm_gbm.so')]
+            for library, directory, name in opened:
+                of_it = [n for n, pair in enumerate(pairs) if os.path.basename(pair).startswith(library)]
+                target = [pair.split('::') for pair in pairs if re.match(re.escape(library) + r'\.[0-9.]*[.][0-9.]*::', pair)]
+                if of_it and target:
+                    pairs[of_it[-1] + 1:of_it[-1] + 1] = more(library, directory, name, *target[0])
+            glx = [pair.split('::') for pair in pairs if pair.endswith('/libglxserver_nvidia.so')]
+            for target, at in glx:
+                file = os.path.dirname(at) + '/' + target
+                places = ['%s/xorg/modules/extensions/libglxserver_nvidia.so' % above for above in ('/usr/lib', '/usr/lib64')]
+                n = pairs.index('%s::%s' % (target, at)) + 1
+                pairs[n:n] = ['%s::%s' % (file, place) for place in places if place != at]
+            hook['args'] = words[:start] + [word for pair in pairs for word in ('--link', pair)]
+            if not pairs:
+                edits['hooks'].remove(hook)
+
+
 def without_node_creation(spec):
     """A specification whose last hook tells programs not to create nodes, as that of another machine has it."""
     hooks = spec['containerEdits']['hooks']
@@ -69,15 +106,19 @@ def without_sockets(text):
 
 
 def change(path, function):
-    """Changes the JSON value of a recorded file, whose first line is the format."""
-    with open(path, encoding='utf-8') as file:
-        first, _, rest = file.read().partition('\n')
-    spec = json.loads(rest)
-    function(spec)
+    """Changes the JSON values of a recorded file: the line before each is its format."""
     sys.path.insert(0, os.path.join(os.path.dirname(__file__), '../../../../shared/conformance-ctk'))
     from formats import canonical
+    with open(path, encoding='utf-8') as file:
+        parts = re.split(r'^(== .*\n)', file.read(), flags=re.MULTILINE)
+    for number, part in enumerate(parts):
+        first, _, rest = part.partition('\n')
+        if first in ('json', 'yaml'):
+            spec = json.loads(rest)
+            function(spec)
+            parts[number] = first + '\n' + canonical(spec).rstrip('\n') + '\n'
     with open(path, 'w', encoding='utf-8') as file:
-        file.write(first + '\n' + canonical(spec))
+        file.write(''.join(parts))
 
 
 def docker_s_path(folder):
@@ -101,6 +142,11 @@ def main():
         change('%s/%s/stdout' % (sys.argv[1], case), without_node_creation)
     for case in STANDARD_PLACES:
         change('%s/%s/stdout' % (sys.argv[1], case), standard_places)
+    for path in sum((glob.glob(sys.argv[1] + place) for place in ('/gen-*/stdout', '/gen-*/contents', '/mode-*/stdout')), []):
+        with open(path, encoding='utf-8') as file:
+            has_links = 'create-symlinks' in file.read()
+        if has_links and os.path.basename(os.path.dirname(path)) not in JETSONS:
+            change(path, opened_by_path)
     for path in glob.glob(sys.argv[1] + '/gen-*/*') + glob.glob(sys.argv[1] + '/mode-*/*'):
         if os.path.basename(path) in ('stdout', 'contents'):
             with open(path, encoding='utf-8') as file:
