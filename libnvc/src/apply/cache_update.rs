@@ -166,7 +166,7 @@ impl UpdateContext<'_, '_, '_> {
             }
             Update::Pending(CacheUpdate::Builtin(loader, news), folders) => {
                 log_update(self.container);
-                return self.order(loader, &news, &folders, None);
+                return self.order(loader, &news, &folders);
             }
             Update::Started(ldconfig, news, folders) => (ldconfig, news, folders),
             Update::Pending(CacheUpdate::Run(ldconfig, news), folders) => {
@@ -178,11 +178,12 @@ impl UpdateContext<'_, '_, '_> {
             return Ok(Vec::new());
         };
         ldconfig.finish()?;
+        folders.former = Some(former);
         if folders.path.is_none() {
             folders.path = SearchPath::of(self.image(), layout).ok();
         }
         let loader = judge::written(self.image());
-        self.order(&loader, &news, &folders, Some(&former))
+        self.order(&loader, &news, &folders)
     }
 
     fn image(&self) -> Image<'_> {
@@ -198,7 +199,6 @@ impl UpdateContext<'_, '_, '_> {
         loader: &Loader,
         news: &UpdateInput<'_>,
         folders: &Folders,
-        former: Option<&[judge::Directory]>,
     ) -> Result<Vec<Error>> {
         let image = Image {
             root: &self.tree.root,
@@ -211,7 +211,6 @@ impl UpdateContext<'_, '_, '_> {
             &self.container.image.layout,
             news,
             folders,
-            former,
             self.journal,
         )
     }

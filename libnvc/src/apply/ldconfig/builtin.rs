@@ -75,8 +75,8 @@ pub(in crate::apply) struct Directory<'a> {
     rank: usize,
 }
 
-/// Creates the links and updates the image's cache, or musl's list. `folders` has the place of each folder; `former` has
-/// the directories of the cache before a program wrote it, if one did. Returns warnings.
+/// Creates the links and updates the image's cache, or musl's list. `folders` has the place of each folder. Returns
+/// warnings.
 ///
 /// # Errors
 /// Kind [`ErrorKind::LdCache`]: a file cannot be read or written; the effects so far are in the journal.
@@ -87,7 +87,6 @@ pub(in crate::apply) fn update(
     layout: &Layout,
     news: &UpdateInput<'_>,
     folders: &Folders,
-    former: Option<&[judge::Directory]>,
     journal: &mut Journal<'_>,
 ) -> Result<Vec<Error>> {
     let known: HashSet<_> = match loader {
@@ -106,7 +105,7 @@ pub(in crate::apply) fn update(
     let directories = directories(image.root, authority, all, &news.placed, is_whole)?;
     let places = Places {
         image,
-        former,
+        layout,
         cache: match loader {
             Loader::Glibc(cache) => cache.directories.as_slice(),
             Loader::Musl | Loader::Plain => &[],
@@ -164,7 +163,6 @@ pub(in crate::apply) fn update(
                 &directories,
                 searched,
                 newest.filter(|_| !linked),
-                layout,
                 journal,
             )?
         }
@@ -262,7 +260,6 @@ fn update_cache(
     directories: &[Directory<'_>],
     mut searched: Vec<SearchedDirectory>,
     newest: Option<Time>,
-    layout: &Layout,
     journal: &mut Journal<'_>,
 ) -> Result<Option<ContainerPath>> {
     let place = Path::new("/etc/ld.so.cache");
@@ -293,12 +290,12 @@ fn update_cache(
     let listing = Listing::parse(bytes).map_err(changed)?;
     let action = |base: &[u8]| places.action(directories, base);
     let routes = merge::routes(&listing.directories().map_err(changed)?, &searched, action);
-    if places.former.is_some() {
+    if places.folders.former.is_some() {
         // A program has listed all that it takes for a library.
         merge::keep_listed(&listing, &routes, &mut searched);
     }
     let lines = merge::update(&listing, &routes, &searched);
-    let earlier = places.earlier(directories, &searched, &listing, &routes, layout);
+    let earlier = places.earlier(directories, &searched, &listing, &routes);
     if lines == listing.lines && newest.is_some_and(|newest| !newest.is_after(file.modified)) {
         log::debug!("{} is up to date", place.display());
         return Ok(earlier);

@@ -15,6 +15,7 @@ use crate::apply::mount::target::Tree;
 use crate::container::Layout;
 use crate::error::{Error, ErrorKind};
 use crate::inroot::{self, Image, identity};
+use crate::ldcache::judge;
 use crate::ldcache::search_path::SearchPath;
 use crate::ldcache::triplet;
 use crate::path::ContainerPath;
@@ -28,6 +29,8 @@ pub(in crate::apply) struct Folders {
     pub(super) known: Vec<ContainerPath>,
     /// What ldconfig searches; None if that cannot be read.
     pub(in crate::apply) path: Option<SearchPath>,
+    /// The directories of the cache before a program wrote it, with the given names; None if none did.
+    pub(in crate::apply) former: Option<Vec<judge::Directory>>,
     /// True if the image's loader has Debian's default directories.
     pub(super) is_multiarch: bool,
 }

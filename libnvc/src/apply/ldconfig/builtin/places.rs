@@ -21,9 +21,8 @@ pub(super) struct Places<'a> {
     pub(super) image: Image<'a>,
     /// Those of the cache.
     pub(super) cache: &'a [judge::Directory],
-    /// Those of the cache before a program wrote it, with the given names; None if none did.
-    pub(super) former: Option<&'a [judge::Directory]>,
-    /// What the image's ldconfig searches, if that was read.
+    pub(super) layout: &'a Layout,
+    /// What the image's ldconfig searches, if that was read, and what a program has changed.
     pub(super) folders: &'a Folders,
     /// Number of given directories all of whose libraries come first.
     pub(super) first: usize,
@@ -63,7 +62,7 @@ impl Places<'_> {
                 searched,
                 position: rank,
                 name: {
-                    let mut former = self.former.into_iter().flatten();
+                    let mut former = self.folders.former.iter().flatten();
                     let former = former.find(|former| Some(former.identity) == found);
                     former.map_or_else(|| base.to_vec(), |former| former.path.clone())
                 },
@@ -87,7 +86,6 @@ impl Places<'_> {
         searched: &[SearchedDirectory],
         listing: &Listing<'_>,
         routes: &[Route<'_>],
-        layout: &Layout,
     ) -> Option<ContainerPath> {
         let mut ours = HashMap::new();
         for (directory, searched) in directories.iter().zip(searched) {
@@ -119,7 +117,7 @@ impl Places<'_> {
             };
             let known = self.folders.path.as_ref();
             let path = known.or_else(|| {
-                let path = read.get_or_insert_with(|| SearchPath::of(self.image, layout).ok());
+                let path = read.get_or_insert_with(|| SearchPath::of(self.image, self.layout).ok());
                 path.as_ref()
             })?;
             let position = |of| path.find(of).map_or(usize::MAX, |(position, _)| position);
