@@ -321,7 +321,16 @@ impl Search<'_> {
     fn extras(&mut self, wanted: &FileSearch) -> Vec<(Abi, HostPath)> {
         let mut paths = Vec::new();
         for (stem, soname) in catalogue::UNVERSIONED {
-            paths.extend(self.of_any_version(stem, soname));
+            let mut found = self.of_any_version(stem, soname);
+            // A package that gives it a version may be beside another driver's.
+            let version = self.version;
+            let is_ours = |path: &HostPath| {
+                libraries::has_version(&path.file_name().to_string_lossy(), version)
+            };
+            if found.iter().any(is_ours) {
+                found.retain(is_ours);
+            }
+            paths.extend(found);
         }
         let explicit = catalogue::EXPLICIT.iter().filter(|_| wanted.explicit);
         for name in explicit.chain(&wanted.further) {
