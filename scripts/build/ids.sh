@@ -4,7 +4,7 @@
 #   scripts/build/ids.sh DIRECTORY     the directory of the programs
 #
 # It belongs at ../share/nvidia-container-toolkit/build-ids from there. Without it every program is taken for foreign: the
-# hook executes nvidia-container-cli, and the runtime uses one CDI hook for each task, unless all.sh has put the record
+# hook executes nvidia-container-cli, and the runtime refuses GPU containers, unless all.sh has put the record
 # into the runtime.
 set -eu
 

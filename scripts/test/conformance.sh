@@ -38,12 +38,17 @@ cli() {
 hook() {
   local suite=../shared/conformance-hook work status=0
   [ -x $suite/run.sh ] || { echo "test/conformance.sh: no $suite" >&2; return 2; }
-  build -p nvc-hook -p nvc-runtime
+  build -p nvc-hook -p nvc-cdi-hook
+  NVC_BUILD_IDS=$(scripts/build/ids.sh "$built") build -p nvc-runtime
   # As above: a deliberate difference of config.json is applied to the recorded results.
   work=$(mktemp -d)
-  cp -r $suite/expected "$work/expected"
+  cp -r $suite "$work/suite"
+  mv "$work/suite/expected" "$work/expected"
+  ln -s "$(readlink -f ../shared/conformance)" "$work/conformance"
   scripts/test/conformance/hook.py "$work/expected"
-  $suite/run.sh -b "$built" --agreed --expected "$work/expected" --accepted docs/conformance-hook-accepted "$@" || status=$?
+  # The runtime does not work without our hook program beside it.
+  sed -i "s/^NAMES = {/&'nvidia-cdi-hook': PROGRAMS[0], /" "$work/suite/world.py"
+  "$work/suite/run.sh" -b "$built" --agreed --expected "$work/expected" --accepted docs/conformance-hook-accepted "$@" || status=$?
   rm -rf "$work"
   return $status
 }

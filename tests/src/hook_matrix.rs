@@ -41,9 +41,9 @@ const PROGRAMS: [&[&str]; 4] = [
 const HOOKS: [&str; 3] = [
     "create-symlinks --link target::/etc/separate",
     "update-ldcache --folder /usr/lib",
-    "merged --version=1 --link target::/etc/merged --folder /usr/lib",
+    "apply --plan={\"version\":1,\"intents\":[{\"need\":\"best-effort\",\"intent\":\"link\",\"at\":{\"at\":\"/etc/planned\"},\"target\":\"target\",\"replaces\":true},{\"need\":\"where-permitted\",\"intent\":\"library-path\",\"directories\":[{\"at\":\"/usr/lib\"}],\"after_hooks\":true}]}",
 ];
-const LINKS: [&str; 2] = ["separate", "merged"];
+const LINKS: [&str; 2] = ["separate", "planned"];
 
 /// The variables of a hook with `env`, as `cdi generate` writes them.
 const ENVIRONMENT: &str = "NVIDIA_CTK_DEBUG=false";

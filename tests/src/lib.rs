@@ -1,5 +1,6 @@
 //! Provides common parts of the end-to-end tests: a default container, a default `configure`, and comparisons.
 
+pub mod apply;
 pub mod arena;
 pub mod bundle;
 pub mod capi;

@@ -99,7 +99,7 @@ impl World {
         let bin = self.bin();
         files::directory(&bin)?;
         cli::copy_programs(&bin)?;
-        self.record();
+        record(&bin)?;
         for name in ["sim-runc", "sim-crun"] {
             files::copy_program(&cli::beside("nvc-simruntime")?, &bin.join(name))?;
         }
@@ -111,18 +111,6 @@ impl World {
             self.path("runtime.log").display()
         );
         files::file(&self.path("config.toml"), config, 0o644)
-    }
-
-    /// Writes what packages record: the build ids of our programs.
-    fn record(&self) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/build/ids.sh");
-        let text = printed(Command::new(script).arg(self.bin()));
-        let file = self
-            .bin()
-            .join("../share/nvidia-container-toolkit/build-ids");
-        let parent = file.parent().unwrap_or(Path::new("/"));
-        let written = fs::create_dir_all(parent).and_then(|()| fs::write(&file, text));
-        written.unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Adds a line to the table nvidia-container-runtime of the configuration.
@@ -298,4 +286,17 @@ pub fn archive(root: &Path, file: &Path) {
             .arg(file)
             .arg("."),
     );
+}
+
+/// Writes what packages record beside a directory of programs: their build ids.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn record(bin: &Path) -> io::Result<()> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/build/ids.sh");
+    let text = printed(Command::new(script).arg(bin));
+    let file = bin.join("../share/nvidia-container-toolkit/build-ids");
+    let parent = file.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(parent)?;
+    fs::write(&file, text)
 }

@@ -113,6 +113,8 @@ pub(super) enum BindKind {
     Proc,
     /// A directory of device nodes: no set-uid, no programs.
     DeviceDirectory,
+    /// A directory of data: read-only, no devices, no set-uid.
+    DataDirectory,
 }
 
 impl BindKind {
@@ -130,6 +132,7 @@ impl From<FileClass> for BindKind {
             FileClass::Firmware | FileClass::Config | FileClass::Data => Self::File,
             FileClass::Socket => Self::Ipc,
             FileClass::DeviceDir => Self::DeviceDirectory,
+            FileClass::DataDir => Self::DataDirectory,
         }
     }
 }

@@ -31,6 +31,8 @@ pub enum FileClass {
     Socket,
     /// A directory of device nodes.
     DeviceDir,
+    /// A directory of data.
+    DataDir,
 }
 
 /// A file of the driver below the driver root.

@@ -308,7 +308,7 @@ impl Intent {
     }
 
     /// Plans a mount. Libraries and directories of device nodes are required.
-    pub(crate) fn mount(source: HostPath, place: Place, class: FileClass) -> Self {
+    pub fn mount(source: HostPath, place: Place, class: FileClass) -> Self {
         let what = What::Mount(Mount {
             source,
             place,
@@ -321,6 +321,7 @@ impl Intent {
             | FileClass::Firmware
             | FileClass::Config
             | FileClass::Data
+            | FileClass::DataDir
             | FileClass::Socket => Self::best_effort(what),
         }
     }

@@ -183,6 +183,7 @@ fn class(class: FileClass) -> &'static str {
         FileClass::Data => "data",
         FileClass::Socket => "socket",
         FileClass::DeviceDir => "devices",
+        FileClass::DataDir => "directory",
     }
 }
 

@@ -11,8 +11,8 @@ pub const MOUNT_SOCKETS: &str = "mount-sockets";
 pub const UPDATE_LDCACHE: &str = "update-ldcache";
 pub const UPDATE_PROFILE: &str = "update-application-profile";
 
-/// The hook that does the others' work in one process.
-pub const MERGED: &str = "merged";
+/// The hook that applies a plan.
+pub const APPLY: &str = "apply";
 
 /// The hooks that can be disabled and enabled.
 pub const SELECTABLE: [&str; 9] = [

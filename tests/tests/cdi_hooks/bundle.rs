@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use nvc_testkit::cli::{self, Outcome, Run};
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::rootfs::{self, Layout};
+use nvc_tests::apply::{own_devices, plan, profile};
 use serde_json::{Value, json};
 
 /// Commands for the container's process.
@@ -114,10 +115,8 @@ pub(super) fn words(line: &str) -> Vec<String> {
 
 /// Returns the hook of a live specification for a driver root.
 pub(super) fn live(root: &str) -> Vec<String> {
-    words(&format!(
-        "merged --version=1 --discover --driver-root {root} --disable-device-node-modification \
-         --filter-driver-proc --update-application-profile"
-    ))
+    let plan = plan(&[own_devices(true), profile()]);
+    words(&format!("apply --discover --driver-root {root} {plan}"))
 }
 
 #[track_caller]

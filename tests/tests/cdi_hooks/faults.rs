@@ -60,8 +60,8 @@ fn run(arena: &Arena, root: &Path, words: &[String], fault: Option<&Fault>) -> (
 
 pub(super) fn failing_calls() {
     for words in hooks() {
-        // The merged hook does what the others do.
-        let cases = if words[0] == "merged" { 60 } else { 20 };
+        // A plan has what the other hooks do.
+        let cases = if words[0] == "apply" { 60 } else { 20 };
         each_call_fails(&words, cases);
     }
 }

@@ -1,5 +1,5 @@
 //! Tests hooks on hostile roots, and on roots that other processes change concurrently: no hook changes anything
-//! outside, and a merged hook that fails leaves nothing. The roots are those of hostile_trees.
+//! outside, and a plan that fails leaves nothing. The roots are those of hostile_trees.
 
 use std::collections::BTreeMap;
 use std::fs;

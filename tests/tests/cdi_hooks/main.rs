@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use nvc_testkit::harness::Need::{Command, Root};
 use nvc_testkit::harness::{self, Test, test};
 use nvc_testkit::machine;
+use nvc_tests::apply;
 
 /// Name and body of each test.
 const TESTS: &[(&str, fn())] = &[
@@ -152,26 +153,23 @@ fn hooks() -> Vec<Vec<String>> {
         "--link".into(),
         link("x/y/libcuda.so"),
     ];
-    let compat = driver.fill("--host-driver-version=VER");
-    let folders = ["--folder".to_owned(), folder];
-    let merged = |more: &[String]| {
-        let mut words = vec!["merged".to_owned(), "--version=1".into(), compat.clone()];
-        words.extend_from_slice(more);
-        for flag in [
-            "--disable-device-node-modification",
-            "--filter-driver-proc",
-            "--update-application-profile",
-        ] {
-            words.push(flag.into());
-        }
-        words
+    let planned_links = || {
+        let name = library.rsplit('/').next().unwrap();
+        ["libcuda.so.1", "x/y/libcuda.so"].map(|at| apply::link(name, &format!("{folder}/{at}")))
     };
-    let filter_alone = [
-        &["--version=1".to_owned(), "--filter-driver-proc".into()],
-        &links[..],
-        &folders,
-    ]
-    .concat();
+    let rest = || {
+        let version = driver.fill("VER");
+        [
+            apply::compat(&version),
+            apply::own_devices(true),
+            apply::profile(),
+        ]
+    };
+    let folders = ["--folder".to_owned(), folder.clone()];
+    let path = [apply::folder(&folder)];
+    let whole = apply::plan(&[&planned_links()[..], &rest(), &path].concat());
+    let filter_alone = [apply::own_devices(false)];
+    let filter_alone = apply::plan(&[&filter_alone[..], &planned_links(), &path].concat());
     let one = |name: &str, words: &[String]| [&[name.to_owned()], words].concat();
     let root = format!("--driver-root={}", driver.root().display());
     let modes = [
@@ -192,9 +190,8 @@ fn hooks() -> Vec<Vec<String>> {
         one("filter-driver-proc", &[]),
         one("update-application-profile", &[]),
         one("chmod", &modes.map(String::from)),
-        merged(&[&links[..], &folders].concat()),
-        merged(&["--discover".into(), root]),
-        // Without the parameters, the filter is not part of the plan.
-        one("merged", &filter_alone),
+        one("apply", &[whole]),
+        one("apply", &["--discover".into(), root, apply::plan(&rest())]),
+        one("apply", &[filter_alone]),
     ]
 }

@@ -12,6 +12,7 @@ use nvc_testkit::faults;
 use nvc_testkit::hostile::{Layout, Mounted, Root};
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::tree::Tree;
+use nvc_tests::apply::{apply, compat, folder, link};
 use nvc_tests::arena::Arena;
 
 use super::hostile::line;
@@ -83,7 +84,6 @@ pub(super) fn by_several_links() {
 /// Nothing has a copy of a fifo, or of a large file.
 pub(super) fn by_a_file() {
     const PLACE: &str = "etc/ld.so.conf.d/00-compat-nvidia.conf";
-    const WORDS: &str = "merged --version=1 --host-driver-version=1.0";
     let fifo = |place: &Path| mkfifo(place, Mode::S_IRWXU).unwrap();
     let large = |place: &Path| {
         let file = fs::File::create(place).unwrap();
@@ -91,8 +91,9 @@ pub(super) fn by_a_file() {
     };
     for make in [fifo, large] {
         for fails in [false, true] {
-            let folder = if fails { " --folder /usr/lib" } else { "" };
-            let (outcome, changes) = tried(&format!("{WORDS}{folder}"), None, |root| {
+            let mut intents = vec![compat("1.0")];
+            intents.extend(fails.then(|| folder("/usr/lib")));
+            let (outcome, changes) = tried(&apply(&intents), None, |root| {
                 make(&root.join(PLACE));
                 if fails {
                     let _ = fs::remove_file(root.join("etc/ld.so.cache"));
@@ -114,7 +115,7 @@ pub(super) fn by_a_link_out_of_nothing() {
     const LINK: &str = "--link a::/missing/../../y";
     for (words, expected) in [
         (format!("create-symlinks {LINK}"), 1),
-        (format!("merged --version=1 {LINK}"), 0),
+        (apply(&[link("a", "/missing/../../y")]), 0),
     ] {
         let (outcome, changes) = tried(&words, None, |_| ());
         assert_eq!(outcome.status, Some(expected), "{outcome:#?}");

@@ -7,6 +7,7 @@ use nvc_testkit::cli::{self, Run};
 use nvc_testkit::driver;
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::profile::Profile;
+use nvc_tests::apply::{apply, folder, link, own_devices, profile};
 use serde_json::json;
 
 use super::bundle::{Bundle, LOOK, live, sees, words};
@@ -67,7 +68,7 @@ pub(super) fn a_driver_update(runtime: &str) {
 pub(super) fn a_failure_undoes_everything(runtime: &str) {
     let driver = machine::driver().root().display().to_string();
     let mut hook = live(&driver);
-    hook.extend(words("--ldconfig-path /bin/false --link a::/etc/new-link"));
+    hook.extend(words("--ldconfig-path /bin/false"));
     let bundle = Bundle::new(&[hook]);
     let before = nvc_testkit::tree::Tree::of(&bundle.root()).unwrap();
     let outcome = bundle.run(runtime);
@@ -87,7 +88,13 @@ pub(super) fn links_replace_files(runtime: &str) {
     for (hook, succeeds) in [
         (format!("create-symlinks {links}"), true),
         (format!("create-symlinks {all}"), false),
-        (format!("merged --version=1 {all}"), true),
+        (
+            apply(
+                &["file", "link", "directory"]
+                    .map(|name| link("target", &format!("/usr/lib/{name}"))),
+            ),
+            true,
+        ),
     ] {
         let mut bundle = Bundle::new(&[words(&hook)]);
         let lib = bundle.root().join("usr/lib");
@@ -98,13 +105,13 @@ pub(super) fn links_replace_files(runtime: &str) {
         let outcome = bundle.run(runtime);
         assert_eq!(outcome.status == Some(0), succeeds, "{outcome:#?}");
         let target = |name: &str| fs::read_link(lib.join(name)).ok();
-        let (file, link) = if succeeds {
+        let (file, elsewhere) = if succeeds {
             (Some("target"), "target")
         } else {
             (None, "elsewhere")
         };
         assert_eq!(target("file"), file.map(PathBuf::from), "{hook}");
-        assert_eq!(target("link"), Some(PathBuf::from(link)), "{hook}");
+        assert_eq!(target("link"), Some(PathBuf::from(elsewhere)), "{hook}");
         assert!(lib.join("directory").is_dir(), "{hook}");
         let left = fs::read_dir(&lib).unwrap().flatten();
         let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
@@ -119,8 +126,12 @@ pub(super) fn links_replace_files(runtime: &str) {
 
 /// The filter alone is not part of the plan. If it fails, none of the plan's files exists.
 pub(super) fn a_failing_filter_undoes_everything(runtime: &str) {
-    let hook = "merged --version=1 --filter-driver-proc --link a::/etc/new-link --folder /usr/lib";
-    let mut bundle = Bundle::new(&[words(hook)]);
+    let hook = apply(&[
+        own_devices(false),
+        link("a", "/etc/new-link"),
+        folder("/usr/lib"),
+    ]);
+    let mut bundle = Bundle::new(&[words(&hook)]);
     bundle.config["process"]["args"][2] = "ls /proc/driver/nvidia/gpus".into();
     assert_eq!(bundle.succeeds(runtime), "0000:3b:00.0\n");
     let link = bundle.root().join("etc/new-link");
@@ -159,7 +170,7 @@ pub(super) fn a_read_only_root(runtime: &str) {
 pub(super) fn hidden_directories_stay_empty(runtime: &str) {
     for hook in [
         words("filter-driver-proc"),
-        words("merged --version=1 --disable-device-node-modification --filter-driver-proc"),
+        words(&apply(&[own_devices(true)])),
     ] {
         let mut bundle = Bundle::new(&[hook]);
         let all = json!(["CAP_DAC_OVERRIDE"]);
@@ -179,7 +190,7 @@ pub(super) fn hidden_directories_stay_empty(runtime: &str) {
 pub(super) fn a_masked_directory_stays(runtime: &str) {
     for hook in [
         words("filter-driver-proc"),
-        words("merged --version=1 --disable-device-node-modification --filter-driver-proc"),
+        words(&apply(&[own_devices(true)])),
     ] {
         let mut bundle = Bundle::new(&[hook]);
         // By a hook, since newer versions of runc refuse a mount of config.json inside /proc.
@@ -199,7 +210,7 @@ pub(super) fn device_rules_count(runtime: &str) {
     let nodes = machine::driver().path("/dev");
     for hook in [
         words("filter-driver-proc"),
-        words("merged --version=1 --disable-device-node-modification --filter-driver-proc"),
+        words(&apply(&[own_devices(true)])),
     ] {
         for (denied, shown) in [
             (true, "0000:3b:00.0\n"),
@@ -233,7 +244,7 @@ pub(super) fn a_shared_procfs(runtime: &str) {
     for hook in [
         words("disable-device-node-modification"),
         words("filter-driver-proc"),
-        words("merged --version=1 --disable-device-node-modification --filter-driver-proc"),
+        words(&apply(&[own_devices(true)])),
     ] {
         let mut bundle = Bundle::new(std::slice::from_ref(&hook));
         let (host, mounts) = (bundle.scratch.join("proc"), bundle.scratch.join("mounts"));
@@ -271,7 +282,7 @@ pub(super) fn a_shared_procfs(runtime: &str) {
 pub(super) fn made_directories_are_not_writable_by_all(runtime: &str) {
     for hook in [
         live(&machine::driver().root().display().to_string()),
-        words("merged --version=1 --link a::/usr/share/new/a --update-application-profile"),
+        words(&apply(&[link("a", "/usr/share/new/a"), profile()])),
         words("create-symlinks --link a::/usr/share/new/a"),
     ] {
         for mask in ["000", "077"] {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use nvc_testkit::cli::{self, Run};
 use nvc_testkit::machine;
+use nvc_tests::apply::{apply, link, own_devices};
 use serde_json::json;
 
 use super::bundle::{Bundle, live, words};
@@ -35,15 +36,17 @@ pub(super) fn volumes_stay(runtime: &str) {
 }
 
 /// In a user namespace hooks have all of its capabilities, the container's process has none. On a volume of another
-/// user nothing is created; on one of the container's root, only the merged hook creates what that root could.
+/// user nothing is created; on one of the container's root, only a plan's hook creates what that root could.
 pub(super) fn volumes_stay_in_a_user_namespace(runtime: &str) {
     const FIRST: u32 = 200_000;
     let hooks = [
         words("create-symlinks --link ../owned::/data/a/link --link target::/mine/separate"),
         words("chmod --mode 777 --path /data/file"),
-        words(
-            "merged --version=1 --link ../owned::/data/b/link --link target::/mine/merged --link target::/mine/file",
-        ),
+        words(&apply(&[
+            link("../owned", "/data/b/link"),
+            link("target", "/mine/merged"),
+            link("target", "/mine/file"),
+        ])),
     ];
     let mut bundle = Bundle::new(&hooks);
     // The root of a user namespace cannot execute a file below the host root's home.
@@ -98,7 +101,7 @@ pub(super) fn volumes_stay_in_a_user_namespace(runtime: &str) {
 pub(super) fn nodes_on_a_volume_count_by_device_rules(runtime: &str) {
     for hook in [
         words("filter-driver-proc"),
-        words("merged --version=1 --disable-device-node-modification --filter-driver-proc"),
+        words(&apply(&[own_devices(true)])),
     ] {
         for hosts_have_nodes in [false, true] {
             let mut bundle = Bundle::new(std::slice::from_ref(&hook));
@@ -135,7 +138,7 @@ pub(super) fn a_shared_volume_stays(runtime: &str) {
     for hook in [
         words("disable-device-node-modification"),
         words("filter-driver-proc"),
-        words("merged --version=1 --disable-device-node-modification --filter-driver-proc"),
+        words(&apply(&[own_devices(true)])),
         live(&driver),
     ] {
         for path in ["proc", "etc"] {

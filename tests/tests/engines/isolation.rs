@@ -290,11 +290,13 @@ fn push(spec: &mut Value, list: &str, item: Value) {
     }
 }
 
-/// Removes one of our hooks: an entry of its own, a part of the merged hook, or the prestart hook, which does
-/// everything.
+/// Removes one of our hooks: an entry of its own, its part of a plan, or the prestart hook, which does everything.
 fn without_hook(spec: &mut Value, name: &str) {
     let before = spec["hooks"].clone();
-    let flag = json!(format!("--{name}"));
+    let (part, without) = match name {
+        "filter-driver-proc" => (r#""devices":"own""#, r#""devices":"all""#),
+        _ => (r#""no_new_nodes":true"#, r#""no_new_nodes":false"#),
+    };
     if let Some(hooks) = spec.pointer_mut("/hooks/createContainer") {
         let hooks = hooks.as_array_mut().into_iter();
         for hooks in hooks {
@@ -303,7 +305,12 @@ fn without_hook(spec: &mut Value, name: &str) {
                 .iter_mut()
                 .filter_map(|hook| hook["args"].as_array_mut())
             {
-                words.retain(|word| *word != flag);
+                for word in words {
+                    let plan = word.as_str().filter(|word| word.starts_with("--plan="));
+                    if let Some(plan) = plan {
+                        *word = json!(plan.replacen(part, without, 1));
+                    }
+                }
             }
         }
     }

@@ -350,8 +350,8 @@ fn of_a_jetson(runtime: &str) {
     // NVML says which CUDA version the image's compatibility libraries are compared with.
     let hooks = all.spec()["hooks"]["createContainer"].to_string();
     let at = |name: &str| hooks.find(name);
-    let compat = at("\"enable-cuda-compat\",\"--host-cuda-version=1");
-    assert!(compat.is_some() && compat < at("update-ldcache"), "{hooks}");
+    let compat = at("host_cuda");
+    assert!(compat.is_some() && compat < at("library-path"), "{hooks}");
     // In the loader's cache is the library of each word size.
     let nodes = "/dev/nvidia0: No such device or address\n/dev/nvidia1: No such file\n/dev/nvidiactl: No such device or address\n";
     assert_eq!(seen, format!("{nodes}2\n"), "{said}");

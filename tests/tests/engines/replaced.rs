@@ -53,8 +53,22 @@ fn given(bundle: &Bundle) -> Vec<String> {
         texts.map(String::from).collect()
     };
     let mut found = texts("/linux/devices", "path");
-    let mounts = texts("/mounts", "destination");
-    found.extend(mounts.into_iter().filter(|path| path.contains("vulkan")));
+    let hooks = spec["hooks"]["createContainer"].as_array();
+    let words = hooks
+        .into_iter()
+        .flatten()
+        .filter_map(|hook| hook["args"].as_array());
+    for word in words.flatten().filter_map(Value::as_str) {
+        let plan = word.strip_prefix("--plan=").unwrap_or("{}");
+        let plan: Value = serde_json::from_str(plan).unwrap_or_default();
+        let intents = plan["intents"].as_array().into_iter().flatten();
+        let places = intents.filter_map(|intent| intent["place"]["at"].as_str());
+        found.extend(
+            places
+                .filter(|path| path.contains("vulkan"))
+                .map(String::from),
+        );
+    }
     found.sort();
     found
 }
@@ -98,8 +112,6 @@ fn displays(runtime: &str) {
 fn one_hook(runtime: &str) {
     for mode in ["legacy", "jit-cdi", "cdi"] {
         let world = world(runtime, mode, &crossed());
-        // A foreign program's hooks are not merged.
-        world.forget();
         let device = if mode == "cdi" {
             "nvidia.com/gpu=all"
         } else {

@@ -28,7 +28,8 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     ("gives_nodes_by_capability", gives_nodes_by_capability),
     ("gives_one_gpu_with_a_foreign_cli", with_a_foreign_cli),
     ("gives_one_gpu_by_jit_cdi", by_jit_cdi),
-    ("gives_one_gpu_by_foreign_hooks", by_foreign_hooks),
+    ("refuses_foreign_hooks", by_foreign_hooks),
+    ("leaves_foreign_programs_aside", by_no_foreign_program),
     ("gives_one_gpu_by_a_specification", by_a_specification),
     ("hook_serves_cdi_names", hook_serves_cdi_names),
     ("honours_what_images_demand", honours_demands),
@@ -257,7 +258,7 @@ fn by_jit_cdi(runtime: &str) {
     let log = bundle.world.log();
     assert!(log.contains("automatic mode jit-cdi"), "{log}");
     let spec = bundle.spec();
-    assert_eq!(commands(&spec), ["merged"]);
+    assert_eq!(commands(&spec), ["apply"]);
     assert!(hook_words(&spec).is_empty());
     // A second pass of the same bundle changes nothing but the simulated kernel's own hook, put in by each run.
     printed(&mut bundle.run());
@@ -270,10 +271,36 @@ fn by_foreign_hooks(runtime: &str) {
     let world = World::new(runtime, "jit-cdi", "");
     world.forget();
     let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look());
+    let before = bundle.spec();
+    let said = refused(&bundle);
+    let hint = "install the package nvidia-container-toolkit-base of the same version";
+    assert!(said.contains("nvidia-cdi-hook is not"), "{said}");
+    assert!(said.contains(hint), "{said}");
+    assert_eq!(bundle.spec(), before);
+}
+
+/// Returns what the runtime says when it fails.
+fn refused(bundle: &Bundle) -> String {
+    let output = bundle.run().output();
+    let output = output.unwrap_or_else(|error| panic!("{error}"));
+    assert!(!output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A configured program of another version is left aside.
+fn by_no_foreign_program(runtime: &str) {
+    let world = World::new(runtime, "jit-cdi", "");
+    world.set_at_top("[nvidia-ctk]\npath = \"/bin/true\"");
+    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look());
     assert_eq!(printed(&mut bundle.run()), sight(bundle.world.driver, 1));
-    let commands = commands(&bundle.spec());
-    assert!(commands.len() >= 5, "{commands:?}");
-    assert!(!commands.contains(&"merged".to_owned()), "{commands:?}");
+    let program = bundle.spec()["hooks"]["createContainer"][0]["path"].clone();
+    assert_eq!(program, json!(bundle.world.bin().join("nvidia-cdi-hook")));
+    let log = bundle.world.log();
+    let warning = "/bin/true is not of this version";
+    assert!(
+        log.contains("nvidia-ctk.path") && log.contains(warning),
+        "{log}"
+    );
 }
 
 /// An operator's installer renames each program to NAME.real and puts a script in its place, which a shell must not run
@@ -296,22 +323,17 @@ fn by_an_operators_folder(runtime: &str) {
         "[nvidia-ctk]\npath = \"{}/nvidia-ctk\"",
         folder.display()
     ));
+    fs::remove_file(world.bin().join("nvidia-cdi-hook")).unwrap_or_else(|error| panic!("{error}"));
     let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look());
     let original = bundle.spec();
     assert_eq!(printed(&mut bundle.run()), sight(bundle.world.driver, 1));
-    assert_eq!(commands(&bundle.spec()), ["merged"]);
+    assert_eq!(commands(&bundle.spec()), ["apply"]);
     let program = bundle.spec()["hooks"]["createContainer"][0]["path"].clone();
     assert_eq!(program, json!(folder.join("nvidia-cdi-hook.real")));
 
-    // Without that program, nvidia-ctk runs the hooks one by one.
     fs::remove_file(folder.join("nvidia-cdi-hook.real")).unwrap_or_else(|error| panic!("{error}"));
     bundle.write(&original);
-    assert_eq!(printed(&mut bundle.run()), sight(bundle.world.driver, 1));
-    let commands = commands(&bundle.spec());
-    assert!(
-        commands.len() >= 5 && commands.iter().all(|word| word == "hook"),
-        "{commands:?}"
-    );
+    assert!(refused(&bundle).contains("nvidia-cdi-hook is not"));
 }
 
 fn hooks_obey_no_image(runtime: &str) {

@@ -60,6 +60,11 @@ fn hook(hook: &Value) -> Vec<String> {
     let mut lines = vec![format!("hook {}", words.next().unwrap_or_default())];
     let mut words = words.peekable();
     while let Some(word) = words.next() {
+        if let Some(plan) = word.strip_prefix("--plan=") {
+            let plan: Value = serde_json::from_str(plan).unwrap();
+            lines.extend(list(&plan, "intents").map(|intent| format!("    {}", planned(intent))));
+            continue;
+        }
         let value = words.next_if(|next| word.starts_with("--") && !next.starts_with("--"));
         match value {
             Some(value) => lines.push(format!("    {word} {value}")),
@@ -67,6 +72,45 @@ fn hook(hook: &Value) -> Vec<String> {
         }
     }
     lines
+}
+
+/// An intent of a plan: its kind, and its parts that are not the usual ones.
+fn planned(intent: &Value) -> String {
+    let place = |place: &Value| {
+        let (kind, name) = place
+            .as_object()
+            .and_then(|place| place.iter().next())
+            .unwrap();
+        let name = name.as_str().unwrap();
+        match kind.as_str() {
+            "at" => name.to_owned(),
+            kind => format!("{kind}:{name}"),
+        }
+    };
+    match text(intent, "intent") {
+        "mount" => from_to("mount", text(intent, "source"), &place(&intent["place"])),
+        "link" => format!(
+            "link {} to {}",
+            place(&intent["at"]),
+            text(intent, "target")
+        ),
+        "alias" => format!("alias {} of {}", text(intent, "at"), place(&intent["of"])),
+        "library-path" => {
+            let places: Vec<String> = list(intent, "directories").map(place).collect();
+            format!("library-path {}", places.join(" "))
+        }
+        "cuda-compat" => format!(
+            "cuda-compat {} after {}",
+            text(intent, "how"),
+            text(intent, "host_driver")
+        ),
+        "driver-proc" => format!("driver-proc {}", text(intent, "devices")),
+        "egl-profile" => format!("egl-profile {}", text(intent, "devices")),
+        kind => {
+            let daemons = list(intent, "daemons").filter_map(Value::as_str);
+            format!("{kind} {}", daemons.collect::<Vec<_>>().join(" "))
+        }
+    }
 }
 
 /// Edits of a specification.

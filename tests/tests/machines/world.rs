@@ -41,6 +41,14 @@ impl World {
             .unwrap();
         let bin = driver.path(BIN);
         cli::copy_programs(&bin).unwrap();
+        // The runtime needs our hook program; nvidia-container-cli is replaced.
+        let record = bin.join("../share/nvidia-container-toolkit/build-ids");
+        nvc_tests::world::record(&bin).unwrap();
+        let ids = fs::read_to_string(&record).unwrap();
+        let ids = ids
+            .lines()
+            .filter(|line| line.ends_with(" nvidia-cdi-hook"));
+        fs::write(&record, ids.collect::<String>() + "\n").unwrap();
         // What nvc-query needs is a part of every host.
         let libraries = format!("/lib/{}", NATIVE.0);
         userland::install_needed(driver.root(), &bin.join("nvc-query"), &libraries).unwrap();

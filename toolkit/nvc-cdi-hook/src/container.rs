@@ -7,7 +7,7 @@ use libnvc::apply::{ApplyOptions, apply};
 use libnvc::container::{Container, ContainerConfig};
 use libnvc::host::DriverRoot;
 use libnvc::options::{CudaCompatMode, Ldconfig};
-use libnvc::plan::{Intent, What};
+use libnvc::plan::{CompatUse, Intent, What};
 use libnvc::request::ImageOptions;
 use libnvc::{Error, ErrorKind, Result, Target};
 use nix::sys::stat::{Mode, umask};
@@ -55,6 +55,14 @@ pub(crate) fn change(
     }
     let is_loaders = |intent: &Intent| matches!(intent.what, What::LibraryPath(_));
     let loader = intents.iter().any(is_loaders);
+    let compat = intents.iter().find_map(|intent| match &intent.what {
+        What::CudaCompat(compat) => Some(match compat.how {
+            CompatUse::Search => CudaCompatMode::Ldconfig,
+            CompatUse::Mount => CudaCompatMode::Mount,
+            CompatUse::Configure => CudaCompatMode::Disabled,
+        }),
+        _ => None,
+    });
     let container = Container::discover(ContainerConfig {
         target: Target::Here { root },
         image: ImageOptions {
@@ -65,7 +73,7 @@ pub(crate) fn change(
             },
             ..ImageOptions::default()
         },
-        compat: CudaCompatMode::Disabled,
+        compat: compat.unwrap_or(CudaCompatMode::Disabled),
         device_cgroup: false,
         loader,
     })?;

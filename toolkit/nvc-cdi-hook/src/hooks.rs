@@ -1,17 +1,16 @@
 //! Lists the hooks with their options; each hook has its own file.
 
+mod apply;
 mod chmod;
 mod cuda_compat;
 mod discover;
 mod driver;
 mod library_path;
-mod merged;
-mod mounts;
 mod sockets;
 mod symlinks;
 
-use libnvc::Result;
 use libnvc::plan::Intent;
+use libnvc::{Error, ErrorKind, Result};
 use nvc_options::table::{value as text, values as list};
 use nvc_options::{Given, Opt};
 use nvc_program::{hints, hook_names};
@@ -66,7 +65,7 @@ const HOOKS: &[Hook] = &[
         "Make the links by which the loader finds the libraries of some directories", FOLDERS).using_volumes(),
     hook(hook_names::MOUNT_SOCKETS, Some(sockets::intents),
         "Mount the sockets of the driver's daemons that exist", sockets::OPTIONS),
-    hook(hook_names::MERGED, Some(merged::intents), "Do the work of several hooks in one process", merged::OPTIONS)
+    hook(hook_names::APPLY, Some(apply::intents), "Apply a plan: files, links and the loader's search path", apply::OPTIONS)
         .using_volumes(),
     hook(hook_names::APPLY_MEMORY_LIMITS, None,
         "Fail if the container asks for limits of GPU memory, which are not supported yet", &[
@@ -100,6 +99,15 @@ fn driver_root(given: &Given) -> &str {
 /// Returns the hook of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Hook> {
     HOOKS.iter().find(|hook| hook.name == name)
+}
+
+/// Returns an error for a hook that only specifications of older versions name: without it a container has no driver.
+pub(crate) fn outdated(name: &str) -> Option<Error> {
+    (name == "merged").then(|| {
+        let text = "the CDI specification was written by an older version of nvidia-ctk";
+        let error = Error::new(ErrorKind::InvalidArgument, text);
+        error.hint("write it again: nvidia-ctk cdi generate, or start nvidia-cdi-refresh.service")
+    })
 }
 
 /// Returns the name of the hook that a misspelt one probably means.

@@ -89,6 +89,9 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
         return Ok(());
     }
     let Some(hook) = hooks::find(name) else {
+        if let Some(error) = hooks::outdated(name) {
+            return Err(error);
+        }
         // A specification of a later version must not prevent containers from starting.
         let near = hooks::nearest(name);
         let hint = near.map(|near| format!(" (hint: did you mean {near}?)"));

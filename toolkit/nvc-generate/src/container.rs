@@ -1,30 +1,32 @@
-//! Returns the edits for one container.
+//! Returns the plan for one container.
+
+use std::collections::HashSet;
 
 use libnvc::Result;
+use libnvc::plan::Intent;
 use libnvc::request::Request;
 use libnvc::survey::Host;
 
-use crate::content::{Content, VOID, check};
-use crate::draft::Draft;
-use crate::{Automatic, Options, modes, simplify};
+use crate::content::{Content, DeviceName, check, sort};
+use crate::{Automatic, Find, modes};
 
 /// What one container gets.
 #[derive(Debug)]
-pub struct ContainerEdits {
-    /// The edits of its devices, then those for all containers.
-    pub edits: Draft,
+pub struct ContainerPlan {
+    /// The intents of its devices, then those for all containers. Sources are paths of the host.
+    pub intents: Vec<Intent>,
     /// Warnings in order of occurrence.
     pub warnings: Vec<String>,
     /// The driver and the chosen devices, if NVML was queried.
     pub host: Option<Host>,
 }
 
-/// Finds the devices of a container's request, and returns the edits for it.
+/// Finds the devices of a container's request, and returns the plan for it.
 ///
 /// # Errors
 /// As [`generate`](crate::generate), and those of [`libnvc::plan::plan`], with their phase.
-pub fn for_container(options: &Options, request: &Request) -> Result<ContainerEdits> {
-    edits(modes::find(options, request)?)
+pub fn for_container(find: &Find, request: &Request) -> Result<ContainerPlan> {
+    plan(modes::find(find, request)?)
 }
 
 /// Works like [`for_container`], but leaves the GPUs of a Jetson to the caller.
@@ -32,13 +34,13 @@ pub fn for_container(options: &Options, request: &Request) -> Result<ContainerEd
 /// # Errors
 /// As [`for_container`].
 pub fn for_container_unless_jetson(
-    options: &Options,
+    find: &Find,
     request: Request,
-) -> Result<Automatic<ContainerEdits>> {
-    modes::find_unless_jetson(options, request)?.and_then(edits)
+) -> Result<Automatic<ContainerPlan>> {
+    modes::find_unless_jetson(find, request)?.and_then(plan)
 }
 
-fn edits(content: Content) -> Result<ContainerEdits> {
+fn plan(content: Content) -> Result<ContainerPlan> {
     let Content {
         mut devices,
         mut common,
@@ -46,18 +48,23 @@ fn edits(content: Content) -> Result<ContainerEdits> {
         host,
         ..
     } = content;
-    common.add_variable(VOID);
-    simplify::parts(&mut devices, &mut common);
-    check(&devices, &warnings)?;
-    devices.sort_by(|one, other| one.name.cmp(&other.name));
-    let mut edits = Draft::default();
-    for device in &devices {
-        edits.append(&device.draft);
-    }
-    edits.join_links();
-    edits.append(&common);
-    Ok(ContainerEdits {
-        edits,
+    let summary = devices.iter().map(|device| {
+        let (DeviceName::Word(name) | DeviceName::Gpu(name, _) | DeviceName::Mig(name, _)) =
+            &device.name;
+        (name.as_str(), device.intents.is_empty())
+    });
+    check(summary, &warnings)?;
+    common.push(Intent::void());
+    sort(&mut common);
+    devices
+        .iter_mut()
+        .for_each(|device| sort(&mut device.intents));
+    let devices = devices.into_iter().flat_map(|device| device.intents);
+    let mut seen = HashSet::new();
+    let intents = devices.chain(common);
+    let intents = intents.filter(|intent| seen.insert(intent.clone()));
+    Ok(ContainerPlan {
+        intents: intents.collect(),
         warnings,
         host,
     })

@@ -1,9 +1,11 @@
-//! Holds the result of a mode: the edits of each device, from which a document or the edits for one container are made.
+//! Holds the result of a mode: what each device is in a container, as intents, from which a document or the plan for one
+//! container is made. Sources are paths of the host.
 
+use libnvc::plan::{Device, Intent, What};
 use libnvc::survey::Host;
-use libnvc::{Error, ErrorKind, Result};
+use libnvc::{ContainerPath, Error, ErrorKind, Result};
 
-use crate::draft::{Draft, DraftDevice};
+use crate::Naming;
 
 /// Tells other programs not to touch the container.
 pub const VOID: &str = "NVIDIA_VISIBLE_DEVICES=void";
@@ -11,21 +13,69 @@ pub const VOID: &str = "NVIDIA_VISIBLE_DEVICES=void";
 /// Findings of a mode.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
-    /// The requested devices, each once for each naming.
-    pub(crate) devices: Vec<DraftDevice>,
-    /// Edits for every container with one of them.
-    pub(crate) common: Draft,
+    /// The requested devices.
+    pub(crate) devices: Vec<FoundDevice>,
+    /// Intents for every container with one of them.
+    pub(crate) common: Vec<Intent>,
     /// Subsets of the devices, by part name.
-    pub(crate) parts: Vec<(&'static str, Vec<DraftDevice>)>,
+    pub(crate) parts: Vec<(&'static str, Vec<FoundDevice>)>,
     pub(crate) warnings: Vec<String>,
     /// The driver and its devices, if NVML was queried.
     pub(crate) host: Option<Host>,
 }
 
-/// Checks that a container could use every device, and that there is one.
-pub(crate) fn check(devices: &[DraftDevice], warnings: &[String]) -> Result<()> {
-    let is_nothing = |device: &DraftDevice| device.name == "all" && device.draft.is_empty();
-    if devices.iter().all(is_nothing) {
+/// A device, and what a container gets with it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FoundDevice {
+    pub(crate) name: DeviceName,
+    pub(crate) intents: Vec<Intent>,
+}
+
+/// The names of a device.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum DeviceName {
+    /// One name, whatever the naming.
+    Word(String),
+    /// A GPU's index and UUID.
+    Gpu(String, Option<String>),
+    /// A MIG device's.
+    Mig(String, Option<String>),
+}
+
+impl FoundDevice {
+    pub(crate) fn new(name: impl Into<String>, intents: Vec<Intent>) -> Self {
+        let name = DeviceName::Word(name.into());
+        Self { name, intents }
+    }
+}
+
+impl DeviceName {
+    /// Returns the name of each naming.
+    pub(crate) fn by(&self, namings: &[Naming]) -> Vec<String> {
+        let (prefix, index, uuid) = match self {
+            Self::Word(word) => return vec![word.clone()],
+            Self::Gpu(index, uuid) => ("gpu", index, uuid),
+            Self::Mig(index, uuid) => ("mig", index, uuid),
+        };
+        let name = |naming: &Naming| match naming {
+            Naming::Index => Some(index.clone()),
+            Naming::TypeIndex => Some(format!("{prefix}{index}")),
+            Naming::Uuid => uuid.clone(),
+        };
+        namings.iter().filter_map(name).collect()
+    }
+}
+
+/// Checks that a container could use every device, and that there is one. `devices` are names, and whether a device has
+/// nothing.
+pub(crate) fn check<'a>(
+    devices: impl Iterator<Item = (&'a str, bool)> + Clone,
+    warnings: &[String],
+) -> Result<()> {
+    if devices
+        .clone()
+        .all(|(name, is_empty)| name == "all" && is_empty)
+    {
         let mut error = Error::new(
             ErrorKind::NotFound,
             "there is no device that a container could use",
@@ -35,12 +85,20 @@ pub(crate) fn check(devices: &[DraftDevice], warnings: &[String]) -> Result<()> 
         }
         return Err(error.hint("nvidia-smi -L lists the GPUs; one in MIG mode needs MIG devices"));
     }
-    let mut devices = devices.iter();
-    if let Some(empty) = devices.find(|device| device.draft.is_empty()) {
-        let (name, missing) = (&empty.name, warnings.join("; "));
+    let mut devices = devices;
+    if let Some((name, _)) = devices.find(|(_, is_empty)| *is_empty) {
+        let missing = warnings.join("; ");
         let text = format!("device \"{name}\" has nothing that a container could use: {missing}");
         let hint = "nvidia-modprobe -c NUMBER makes the node /dev/nvidiaNUMBER";
         return Err(Error::new(ErrorKind::Malformed, text).hint(hint));
     }
     Ok(())
+}
+
+/// Sorts nodes by depth, then by name; they come before everything else.
+pub(crate) fn sort(intents: &mut [Intent]) {
+    intents.sort_by_cached_key(|intent| match &intent.what {
+        What::Device(Device { at, .. }) => (at.as_path().components().count(), at.clone()),
+        _ => (usize::MAX, ContainerPath::new("")),
+    });
 }

@@ -1,6 +1,6 @@
 //! Adds a Jetson's GPUs to containers, according to the file lists of its operating system.
 //!
-//! A list has lines `TYPE, PATH`. [`list`] parses them, [`files`] finds the files on the host and creates CDI edits,
+//! A list has lines `TYPE, PATH`. [`list`] parses them, [`files`] finds the files on the host,
 //! [`driver`] asks the driver for its [`listing`], [`choice`] decides which GPUs a request means, [`devices`] finds their
 //! nodes, [`requirements`] checks the image's requirements. `nvidia-ctk cdi generate` and the runtime use all of it.
 //!
@@ -17,38 +17,32 @@ mod usual_links;
 
 pub use choice::{Choice, ChosenGpu, RequestedGpus, choose};
 pub use driver::Driver;
-pub use files::Tree;
+pub use files::{RELEASE, Tree};
 pub use list::{Entry, Kind};
 
 use libnvc::Result;
+use libnvc::plan::Intent;
 
-use nvc_program::hook_names;
-
-use crate::draft::{Draft, DraftHook, repeated};
 use usual_links::usual_links;
 
 /// What the lists give for chosen GPUs.
 #[derive(Debug)]
 pub struct Found {
     /// The nodes of each GPU, in the order of the choice.
-    pub(crate) devices: Vec<(ChosenGpu, Draft)>,
+    pub(crate) devices: Vec<(ChosenGpu, Vec<Intent>)>,
     /// The files for every container.
-    pub(crate) common: Draft,
+    pub(crate) common: Vec<Intent>,
     /// Warnings, each once.
     pub warnings: Vec<String>,
 }
 
 impl Found {
     /// Returns all of it for one container.
-    pub fn into_draft(self) -> Draft {
-        let mut all = Draft::default();
-        for (_, draft) in &self.devices {
-            all.append(draft);
-        }
-        all.append(&self.common);
-        all.join_links();
+    pub fn into_intents(self) -> Vec<Intent> {
+        let devices = self.devices.into_iter().flat_map(|(_, intents)| intents);
+        let mut all: Vec<Intent> = devices.chain(self.common).collect();
         // Two GPUs share the nodes of the SoC.
-        once(&mut all.edits.device_nodes, |node| node.path.clone());
+        once(&mut all);
         all
     }
 }
@@ -61,18 +55,14 @@ pub fn find(tree: &Tree, entries: &[Entry], choice: &Choice, driver: &Driver) ->
     let mut warnings: Vec<String> = choice.warning.iter().cloned().collect();
     let mut devices = Vec::new();
     for chosen in &choice.devices {
-        let (draft, more) = tree.device(entries, chosen, driver.gpus())?;
+        let (intents, more) = tree.device(entries, chosen, driver.gpus())?;
         warnings.extend(more);
-        devices.push((chosen.clone(), draft));
+        devices.push((chosen.clone(), intents));
     }
     let (mut common, more) = tree.common(entries)?;
-    let links = usual_links(&common.edits.mounts);
-    if !links.is_empty() {
-        let hook = DraftHook::new(hook_names::CREATE_SYMLINKS, repeated("--link", links));
-        common.hooks.insert(0, hook);
-    }
+    common.splice(0..0, usual_links(&common));
     warnings.extend(more);
-    once(&mut warnings, String::clone);
+    once(&mut warnings);
     Ok(Found {
         devices,
         common,
@@ -80,8 +70,8 @@ pub fn find(tree: &Tree, entries: &[Entry], choice: &Choice, driver: &Driver) ->
     })
 }
 
-/// Keeps the first item of each name.
-fn once<T>(items: &mut Vec<T>, name: impl Fn(&T) -> String) {
+/// Keeps each item once.
+fn once<T: Clone + Eq + std::hash::Hash>(items: &mut Vec<T>) {
     let mut seen = std::collections::HashSet::new();
-    items.retain(|item| seen.insert(name(item)));
+    items.retain(|item| seen.insert(item.clone()));
 }

@@ -1,23 +1,21 @@
-//! Selects GPUs and MIG devices, and names their edits.
-
-use std::path::Path;
+//! Selects GPUs and MIG devices.
 
 use libnvc::host::nvcaps::MigMinors;
 use libnvc::host::{CharDrivers, DeviceInfo, DriverRoot, Gpu, MigDevice, drm, nodes};
-use libnvc::plan::PartKind;
+use libnvc::plan::{Env, FileMode, Intent, Need, Part, PartKind, What};
 use libnvc::select::select_devices;
 use libnvc::survey::{Chosen, MigGrant};
-use libnvc::{ErrorKind, HostPath, Result};
-use nvc_cdi::Edits;
-use nvc_program::hook_names;
+use libnvc::{ContainerPath, ErrorKind, HostPath, Result};
 
-use crate::draft::{Draft, DraftDevice, repeated};
-use crate::render::RenderedPart;
-use crate::{Naming, Options, ids};
+use crate::content::{DeviceName, FoundDevice};
+use crate::{Find, ids};
+
+/// The suffixes of additional specifications, by memory coherence.
+pub const PARTS: [&str; 2] = ["coherent", "noncoherent"];
 
 /// Selects the devices that `ids` names, and finds their nodes.
 pub(super) fn choose(
-    options: &Options,
+    options: &Find,
     ids: &[String],
     info: &DeviceInfo,
     dev_root: &DriverRoot,
@@ -49,60 +47,50 @@ pub(super) fn choose(
     Ok(finder.chosen)
 }
 
-/// Returns a device once for each naming.
-pub(super) fn named(options: &Options, found: RenderedPart) -> Vec<DraftDevice> {
-    let is_mig = found.kind == PartKind::MigDevice;
-    let mut draft = found.draft;
+/// Returns a planned device.
+pub(super) fn found(part: Part) -> FoundDevice {
+    let is_mig = part.kind == PartKind::MigDevice;
+    let mut intents = part.intents;
     if !is_mig {
-        permissions(options, &mut draft);
+        permissions(&mut intents);
     }
-    let [index, uuid] = [0, 1].map(|at| found.names.get(at).cloned().unwrap_or_default());
-    let device = |naming: &Naming| DraftDevice {
-        name: match naming {
-            Naming::Index => index.clone(),
-            Naming::TypeIndex if is_mig => format!("mig{index}"),
-            Naming::TypeIndex => format!("gpu{index}"),
-            Naming::Uuid => uuid.clone(),
-        },
-        draft: draft.clone(),
+    let mut names = part.names.into_iter();
+    let (index, uuid) = (names.next().unwrap_or_default(), names.next());
+    let name = if is_mig {
+        DeviceName::Mig(index, uuid)
+    } else {
+        DeviceName::Gpu(index, uuid)
     };
-    options.naming.iter().map(device).collect()
+    FoundDevice { name, intents }
 }
 
-/// Splits the whole GPUs among devices by memory coherence: the coherent ones first.
+/// Splits the whole GPUs among devices by memory coherence.
 pub(super) fn by_coherence(
-    options: &Options,
     info: &DeviceInfo,
-    devices: &[DraftDevice],
-) -> [Vec<DraftDevice>; 2] {
-    [true, false].map(|wanted| {
-        let gpus = info.gpus.iter().filter(|gpu| {
-            let known = info.coherent.iter().find(|(index, _)| *index == gpu.index);
-            known.is_some_and(|(_, coherent)| *coherent == wanted)
-        });
-        let names: Vec<String> = gpus
-            .flat_map(|gpu| options.naming.iter().map(|naming| gpu_name(gpu, *naming)))
-            .collect();
-        let is_one = |device: &&DraftDevice| names.contains(&device.name);
-        devices.iter().filter(is_one).cloned().collect()
-    })
-}
-
-fn gpu_name(gpu: &Gpu, naming: Naming) -> String {
-    match naming {
-        Naming::Index => gpu.index.to_string(),
-        Naming::TypeIndex => format!("gpu{}", gpu.index),
-        Naming::Uuid => gpu.uuid.clone(),
-    }
+    devices: &[FoundDevice],
+) -> Vec<(&'static str, Vec<FoundDevice>)> {
+    let parts = PARTS.into_iter().zip([true, false]).map(|(part, wanted)| {
+        let is_one = |device: &&FoundDevice| {
+            info.gpus.iter().any(|gpu| {
+                let known = info.coherent.iter().find(|(index, _)| *index == gpu.index);
+                let is_so = known.is_some_and(|(_, coherent)| *coherent == wanted);
+                is_so && matches!(&device.name, DeviceName::Gpu(index, _) if *index == gpu.index.to_string())
+            })
+        };
+        (part, devices.iter().filter(is_one).cloned().collect())
+    });
+    parts
+        .filter(|(_, devices): &(_, Vec<_>)| !devices.is_empty())
+        .collect()
 }
 
 /// Returns the device `none`, which requests no GPU.
-pub(super) fn empty_device() -> DraftDevice {
-    let edits = Edits {
-        env: vec!["NVCT_EMPTY_DEVICE=".into()],
-        ..Edits::default()
-    };
-    DraftDevice::new("none", edits)
+pub(super) fn empty_device() -> FoundDevice {
+    let variable = What::Env(Env {
+        name: "NVCT_EMPTY_DEVICE".into(),
+        value: String::new(),
+    });
+    FoundDevice::new("none", vec![Intent::required(variable)])
 }
 
 struct Finder<'a> {
@@ -169,24 +157,19 @@ impl Finder<'_> {
     }
 }
 
-/// Adds the hook for old versions of crun, which created directories that only root could enter.
-pub(crate) fn permissions(options: &Options, draft: &mut Draft) {
-    let mut directories = Vec::new();
-    for node in &draft.edits.device_nodes {
-        let directory = Path::new(&node.path)
-            .parent()
-            .map(|parent| parent.display().to_string());
-        if let Some(directory) = directory.filter(|directory| directory != "/dev")
-            && !directories.contains(&directory)
-        {
-            directories.push(directory);
+/// Adds permissions of the nodes' directories: old versions of crun create directories that only root can enter.
+pub(crate) fn permissions(intents: &mut Vec<Intent>) {
+    let mut directories: Vec<ContainerPath> = Vec::new();
+    for intent in intents.iter() {
+        if let What::Device(device) = &intent.what {
+            let directory = device.at.parent();
+            if directory != ContainerPath::new("/dev") && !directories.contains(&directory) {
+                directories.push(directory);
+            }
         }
     }
-    if directories.is_empty() {
-        return;
-    }
-    let mode = ["--mode".to_string(), "755".to_string()];
-    let paths = repeated("--path", directories);
-    let arguments = mode.into_iter().chain(paths).collect();
-    options.hooks.add(hook_names::CHMOD, arguments, draft);
+    intents.extend(directories.into_iter().map(|at| Intent {
+        need: Need::WherePermitted,
+        what: What::Mode(FileMode { at, mode: 0o755 }),
+    }));
 }

@@ -6,21 +6,19 @@ use std::path::Path;
 use libnvc::host::procfs::{self, ModuleGpu};
 use libnvc::host::search::{self, Contents};
 use libnvc::host::{CharDrivers, DriverRoot, Gpu, drm};
-use libnvc::plan::Item;
+use libnvc::plan::{Intent, Item};
+use libnvc::request::Placement;
 use libnvc::select::select_devices;
 use libnvc::{Error, ErrorKind, Result};
-use nvc_cdi::Edits;
 use nvc_policy::image::Devices;
 
-use crate::draft::Draft;
-use crate::exposed::Exposure;
-use crate::{Options, driver, driver_files, render};
+use crate::{Find, driver, driver_files};
 
-/// Returns the edits for the files that every container with graphics gets, and warnings.
+/// Returns the intents for the files that every container with graphics gets, and warnings.
 ///
 /// # Errors
 /// There is no driver.
-pub fn graphics(options: &Options) -> Result<(Edits, Vec<String>)> {
+pub fn graphics(options: &Find) -> Result<(Vec<Intent>, Vec<String>)> {
     let root = DriverRoot::open(&driver::root(options))?;
     let wanted = driver::search(options, Contents::Graphics);
     let version = search::version(&root, &wanted.libraries).ok_or_else(|| {
@@ -30,29 +28,27 @@ pub fn graphics(options: &Options) -> Result<(Edits, Vec<String>)> {
         Error::new(ErrorKind::NotFound, text)
     })?;
     let found = search::find(&root, Some(&version), &wanted)?;
-    let mut intents = Item::Graphics(&found).plan(&driver::request());
-    let warnings = Exposure::of(&mut intents, options)?;
-    Ok((render::edits(&intents, options), warnings))
+    let mut intents = Item::Graphics(&found).plan(&driver::request(Placement::AsImage));
+    let warnings = driver::on_host(&mut intents, options)?;
+    Ok((intents, warnings))
 }
 
-/// Returns the edits for the display nodes of the GPUs at these PCI addresses.
+/// Returns the intents for the display nodes of the GPUs at these PCI addresses.
 ///
 /// # Errors
 /// The root of the device nodes cannot be opened.
-pub fn displays(options: &Options, addresses: &[String]) -> Result<Edits> {
-    let request = driver::request();
+pub fn displays(options: &Find, addresses: &[String]) -> Result<Vec<Intent>> {
+    let request = driver::request(Placement::AsImage);
     let dev_root = driver::dev_root(options)?;
     let drivers = CharDrivers::discover();
-    let mut draft = Draft::default();
+    let mut intents = Vec::new();
     for address in addresses {
         let found = drm::displays(address, &dev_root, &drivers);
-        let mut intents = Item::Displays(&found.nodes, &found.links).plan(&request);
-        // Nodes of displays are best effort, and nobody but root can exchange those in /dev.
-        Exposure::of(&mut intents, options)?;
-        draft.append(&render::draft(&intents, options));
+        intents.extend(Item::Displays(&found.nodes, &found.links).plan(&request));
     }
-    draft.join_links();
-    Ok(draft.render(&options.hooks.program))
+    // Nodes of displays are best effort, and nobody but root can exchange those in /dev.
+    driver::on_host(&mut intents, options)?;
+    Ok(intents)
 }
 
 /// Returns the PCI addresses of requested GPUs as the kernel module lists them, and the names that it cannot resolve: for

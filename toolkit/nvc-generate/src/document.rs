@@ -1,15 +1,15 @@
 //! Generates the CDI specifications of this machine that nvidia-ctk writes.
 
-use libnvc::request::{DeviceRequest, Request};
+use libnvc::plan::{DriverProc, Intent, ProcDevices, What};
+use libnvc::request::{DeviceRequest, Placement, Request};
 use libnvc::{Error, ErrorKind, Result};
-use nvc_cdi::{Spec, version};
+use nvc_cdi::{Device, Edits, Spec, version};
+use nvc_program::hook_names;
 
-use crate::content::{self, Content, VOID};
-use crate::draft::{self, DraftDevice};
-use crate::{Options, driver, ids, modes, simplify};
-
-/// The suffixes of additional specifications.
-pub const PARTS: [&str; 2] = ["coherent", "noncoherent"];
+use crate::content::{self, Content, FoundDevice, VOID};
+use crate::render::of_specification;
+use crate::simplify::{self, simplified, without};
+use crate::{Files, Mode, Options, driver, ids, live, modes};
 
 /// Generated specifications.
 #[derive(Debug)]
@@ -28,25 +28,26 @@ pub struct GeneratedSpecs {
 /// The driver does not respond, part of a device is missing ([`ErrorKind::NotFound`] if there is no usable device at
 /// all), or an option is unsuitable for the machine.
 pub fn generate(options: &Options) -> Result<GeneratedSpecs> {
+    let find = &options.find;
     let request = Request {
         devices: DeviceRequest {
-            ids: ids::ids(&options.ids)?,
+            ids: ids::ids(&find.ids)?,
             ..DeviceRequest::default()
         },
-        ..driver::request()
+        ..driver::request(Placement::AsHost)
     };
-    let mut found = modes::find(options, &request)?;
+    let mut found = modes::find(find, &request)?;
     if let Some(host) = &found.host {
         found.warnings.extend(host.driver.missing_manifests());
         found.warnings.extend(host.driver.found_by_path());
     }
-    let make = |class: &str, devices: Vec<DraftDevice>| spec(options, class, devices, &found);
+    let make = |class: &str, devices: &[FoundDevice]| spec(options, class, devices, &found);
+    let class = &options.names.class;
     let mut parts = Vec::new();
     for (part, devices) in &found.parts {
-        let class = format!("{}.{part}", options.class);
-        parts.push((*part, make(&class, devices.clone())?));
+        parts.push((*part, make(&format!("{class}.{part}"), devices)?));
     }
-    let spec = make(&options.class, found.devices.clone())?;
+    let spec = make(class, &found.devices)?;
     Ok(GeneratedSpecs {
         spec,
         parts,
@@ -58,29 +59,57 @@ pub fn generate(options: &Options) -> Result<GeneratedSpecs> {
 pub(crate) fn spec(
     options: &Options,
     class: &str,
-    mut devices: Vec<DraftDevice>,
+    found_devices: &[FoundDevice],
     found: &Content,
 ) -> Result<Spec> {
+    let (find, names, rendering) = (&options.find, &options.names, &options.rendering);
+    let search = match find.files {
+        Files::AtStart => live::words(find, &rendering.hooks),
+        Files::Listed | Files::Omitted => Vec::new(),
+    };
     let mut common = found.common.clone();
-    common.add_variable(VOID);
-    let none_chosen = options.ids.iter().any(|id| id == "none");
-    simplify::simplify(&mut devices, &mut common, !options.no_all && !none_chosen);
-    let drafts = devices.iter_mut().map(|device| &mut device.draft);
-    for draft in drafts.chain([&mut common]) {
-        if !options.gids {
-            simplify::without_groups(draft);
-        }
-        if options.has_one_hook() {
-            draft::merge(std::slice::from_mut(draft));
-        }
+    // Managers may create nodes, unless the caller wants that hook.
+    let params = hook_names::DISABLE_NODE_MODIFICATION;
+    if find.mode == Mode::Management && rendering.hooks.enabled.contains(params) {
+        common.push(Intent::required(What::DriverProc(DriverProc {
+            no_new_nodes: true,
+            devices: ProcDevices::All,
+        })));
     }
-    content::check(&devices, &found.warnings)?;
-    let program = &options.hooks.program;
-    let devices = devices.into_iter().map(|device| device.render(program));
+    let mut common = of_specification(&common, &search, rendering)?;
+    common.env.push(VOID.into());
+    let common = simplified(common);
+    let edits = |intents: &[_]| -> Result<Edits> {
+        let edits = of_specification(intents, &[], rendering)?;
+        Ok(without(simplified(edits), &common))
+    };
+    let mut devices = Vec::new();
+    for device in found_devices {
+        let edits = edits(&device.intents)?;
+        let names = device.name.by(&names.naming).into_iter();
+        devices.extend(names.map(|name| simplify::device(name, edits.clone())));
+    }
+    if devices.is_empty() && !found_devices.is_empty() {
+        let text = "the GPU of a Jetson has no UUID: name it by index";
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    let wants_all = !names.no_all && !find.ids.iter().any(|id| id == "none");
+    if wants_all && devices.iter().all(|device| device.name != "all") {
+        let mut all = found_devices.iter().flat_map(|device| &device.intents);
+        let mut all: Vec<_> = all.by_ref().cloned().collect();
+        // One hook makes the links of all devices.
+        all.sort_by_key(|intent| matches!(intent.what, What::Link(_) | What::Alias(_)));
+        devices.push(simplify::device("all".into(), edits(&all)?));
+    }
+    devices.sort_by(|one, other| one.name.cmp(&other.name));
+    let summary = |device: &Device| (device.name.clone(), device.container_edits.is_empty());
+    let summary: Vec<(String, bool)> = devices.iter().map(summary).collect();
+    let summary = summary.iter().map(|(name, empty)| (name.as_str(), *empty));
+    content::check(summary, &found.warnings)?;
     let mut spec = Spec {
-        kind: format!("{}/{class}", options.vendor),
-        devices: devices.collect(),
-        container_edits: common.render(program),
+        kind: format!("{}/{class}", names.vendor),
+        devices,
+        container_edits: common,
         ..Spec::default()
     };
     spec.cdi_version = version::minimum(&spec).0.into();

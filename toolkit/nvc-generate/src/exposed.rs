@@ -5,11 +5,11 @@
 
 use std::path::Path;
 
-use libnvc::plan::{Intent, Need, Plan, What};
+use libnvc::plan::{Intent, Need, What};
 use libnvc::{HostPath, Result};
 use nvc_hostfile::HandedPaths;
 
-use crate::{Options, driver};
+use crate::{Find, driver};
 
 /// Judges the intents of a machine, each directory once.
 #[derive(Debug, Default)]
@@ -20,24 +20,11 @@ pub(crate) struct Exposure {
 }
 
 impl Exposure {
-    /// Leaves exposed sources out of a plan, and returns the warnings.
-    ///
-    /// # Errors
-    /// A required one is exposed.
-    pub(crate) fn of_plan(plan: &mut Plan, options: &Options) -> Result<Vec<String>> {
-        let mut exposure = Self::default();
-        let parts = plan.devices.iter_mut().map(|part| &mut part.intents);
-        for intents in parts.chain([&mut plan.common]) {
-            exposure.judge(intents, options)?;
-        }
-        Ok(exposure.warnings())
-    }
-
     /// Checks the directories in which a hook will look for files.
     ///
     /// # Errors
     /// One is exposed.
-    pub(crate) fn of_roots(options: &Options) -> Result<()> {
+    pub(crate) fn of_roots(options: &Find) -> Result<()> {
         let root = driver::root(options);
         let searched = options.library_search.iter().chain(&options.config_search);
         let searched = searched.map(|path| HostPath::new(path).below(&root));
@@ -48,29 +35,28 @@ impl Exposure {
             .try_for_each(|path| exposure.must_name(&path.join("lib")))
     }
 
-    /// Does the same with intents.
+    /// Leaves intents with exposed sources out, and returns the warnings.
     ///
     /// # Errors
-    /// As [`of_plan`](Self::of_plan).
-    pub(crate) fn of(intents: &mut Vec<Intent>, options: &Options) -> Result<Vec<String>> {
+    /// A required one is exposed.
+    pub(crate) fn of(intents: &mut Vec<Intent>) -> Result<Vec<String>> {
         let mut exposure = Self::default();
-        exposure.judge(intents, options)?;
+        exposure.judge(intents)?;
         Ok(exposure.warnings())
     }
 
-    fn judge(&mut self, intents: &mut Vec<Intent>, options: &Options) -> Result<()> {
-        let root = driver::root(options);
+    fn judge(&mut self, intents: &mut Vec<Intent>) -> Result<()> {
         let mut refused = Ok(());
         intents.retain(|intent| {
             let source = match &intent.what {
-                What::Mount(mount) => mount.source.below(&root),
-                What::Device(device) => device.source.below(&options.dev_root),
+                What::Mount(mount) => mount.source.as_path(),
+                What::Device(device) => device.source.as_path(),
                 _ => return true,
             };
             if intent.need == Need::BestEffort {
-                return self.may_name(&source);
+                return self.may_name(source);
             }
-            let found = self.must_name(&source);
+            let found = self.must_name(source);
             let is_allowed = found.is_ok();
             if refused.is_ok() {
                 refused = found;
@@ -84,13 +70,13 @@ impl Exposure {
     ///
     /// # Errors
     /// It names the path, the directory and who could exchange it.
-    pub(crate) fn must_name(&mut self, path: &Path) -> Result<()> {
+    fn must_name(&mut self, path: &Path) -> Result<()> {
         let found = self.paths.check(path);
         found.map_err(|error| error.context(format!("{} is left out", path.display())))
     }
 
     /// Returns true if a path is not exposed; otherwise there is a warning.
-    pub(crate) fn may_name(&mut self, path: &Path) -> bool {
+    fn may_name(&mut self, path: &Path) -> bool {
         let Err(error) = self.paths.check(path) else {
             return true;
         };
@@ -103,7 +89,7 @@ impl Exposure {
     }
 
     /// Returns a warning for each directory.
-    pub(crate) fn warnings(self) -> Vec<String> {
+    fn warnings(self) -> Vec<String> {
         let warning = |(why, more): (String, usize)| match more {
             0 => format!("left out: {why}"),
             more => format!("left out, and {more} more there: {why}"),

@@ -2,17 +2,16 @@
 
 use std::path::Path;
 
-use nvc_cdi::{Edits, Mount};
+use libnvc::host::FileClass;
+use libnvc::plan::{Intent, Place};
+use libnvc::{ContainerPath, HostPath};
 use nvc_policy::image::features::Feature;
 
 use crate::exposed::Exposure;
 use crate::nodes::Nodes;
 
-/// Options of read-only bind mounts.
-pub const READ_ONLY: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
-
-/// Returns the edits for a feature, and why nodes are left out; empty if the machine lacks it.
-pub fn edits(feature: Feature, nodes: &Nodes, driver_root: &Path) -> (Edits, Vec<String>) {
+/// Returns the intents for a feature, and why nodes are left out; empty if the machine lacks it.
+pub fn intents(feature: Feature, nodes: &Nodes, driver_root: &Path) -> (Vec<Intent>, Vec<String>) {
     let (directory, fits): (_, fn(&str) -> bool) = match feature {
         Feature::Gds => ("/dev", |name| is_numbered(name, "nvidia-fs")),
         Feature::Mofed => ("/dev/infiniband", |name| {
@@ -24,29 +23,28 @@ pub fn edits(feature: Feature, nodes: &Nodes, driver_root: &Path) -> (Edits, Vec
         }),
     };
     let mut refused = Vec::new();
-    let mut found = nodes.matching(directory, fits, &mut refused);
-    let mut edits = Edits::default();
+    let found = nodes.matching(directory, fits, &mut refused);
     // Ignore nodes that vanish concurrently.
-    found.retain(|path| nodes.add(path, &mut edits).is_ok());
+    let found = found.iter().filter_map(|path| nodes.device(path).ok());
+    let mut found: Vec<Intent> = found.collect();
     if feature == Feature::Gds && !found.is_empty() {
-        let mut exposure = Exposure::default();
-        for (path, is_directory) in [("/run/udev", true), ("/etc/cufile.json", false)] {
+        for (path, class) in [
+            ("/run/udev", FileClass::DataDir),
+            ("/etc/cufile.json", FileClass::Config),
+        ] {
             let on_host = driver_root.join(path.trim_start_matches('/'));
-            let found = std::fs::metadata(&on_host);
-            if found.is_ok_and(|facts| facts.is_dir() == is_directory)
-                && exposure.may_name(&on_host)
-            {
-                edits.mounts.push(Mount {
-                    host_path: on_host.to_string_lossy().into_owned(),
-                    container_path: path.into(),
-                    options: READ_ONLY.map(str::to_owned).to_vec(),
-                    kind: String::new(),
-                });
+            let is_directory = class == FileClass::DataDir;
+            if std::fs::metadata(&on_host).is_ok_and(|facts| facts.is_dir() == is_directory) {
+                let place = Place::At(ContainerPath::new(path));
+                found.push(Intent::mount(HostPath::new(on_host), place, class));
             }
         }
-        refused.extend(exposure.warnings());
     }
-    (edits, refused)
+    match Exposure::of(&mut found) {
+        Ok(warnings) => refused.extend(warnings),
+        Err(error) => refused.push(error.message()),
+    }
+    (found, refused)
 }
 
 /// Returns true for the word with a number: other names say no device of the driver.

@@ -5,7 +5,7 @@
 
 use nvc_cdi::Hook;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HookProgram {
     pub path: String,
 }

@@ -9,25 +9,22 @@ mod wsl;
 use std::path::Path;
 
 use libnvc::host::DriverInfo;
-use libnvc::plan::{Item, What};
-use libnvc::request::Request;
+use libnvc::host::nodes::IMEX_DIRECTORY;
+use libnvc::plan::{Intent, Item, What};
+use libnvc::request::{Placement, Request};
 use libnvc::{Error, ErrorKind, Result};
-use nvc_cdi::Edits;
 use nvc_policy::image::features::Feature;
 use nvc_policy::platform;
-use nvc_program::hook_names;
 
-use crate::content::Content;
-use crate::draft::{Draft, DraftDevice};
+use crate::content::{Content, FoundDevice};
 use crate::driver::{self, nodes};
-use crate::exposed::Exposure;
-use crate::{Automatic, Files, Mode, Options, csv, devices, gated, render};
+use crate::{Automatic, Files, Find, Mode, csv, devices, gated};
 
 /// Nodes excluded from management containers.
 const NOT_MANAGED: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
 
 /// Finds the devices of a request; those of a Jetson by the lists of its operating system.
-pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
+pub(super) fn find(options: &Find, request: &Request) -> Result<Content> {
     match find_unless_jetson(options, request.clone())? {
         Automatic::Found(content) => Ok(*content),
         Automatic::Jetson(driver) => jetson::with_driver(options, request, &driver),
@@ -35,17 +32,14 @@ pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
 }
 
 /// Works like [`find`], but leaves a Jetson to the caller.
-pub(super) fn find_unless_jetson(
-    options: &Options,
-    request: Request,
-) -> Result<Automatic<Content>> {
+pub(super) fn find_unless_jetson(options: &Find, request: Request) -> Result<Automatic<Content>> {
     if options.mode == Mode::Auto && options.files != Files::AtStart {
         return auto(options, request);
     }
     of_mode(options, request).map(Automatic::found)
 }
 
-fn of_mode(options: &Options, request: Request) -> Result<Content> {
+fn of_mode(options: &Find, request: Request) -> Result<Content> {
     let live = options.files == Files::AtStart;
     if live && !matches!(options.mode, Mode::Auto | Mode::Nvml) {
         let text =
@@ -68,7 +62,7 @@ fn of_mode(options: &Options, request: Request) -> Result<Content> {
     }
 }
 
-fn auto(options: &Options, request: Request) -> Result<Automatic<Content>> {
+fn auto(options: &Find, request: Request) -> Result<Automatic<Content>> {
     if Path::new("/dev/dxg").exists() {
         return wsl::find(options, request).map(Automatic::found);
     }
@@ -81,9 +75,8 @@ fn auto(options: &Options, request: Request) -> Result<Automatic<Content>> {
     planned.and_then(|plan| Ok(nvml::content(options, plan)))
 }
 
-fn management(options: &Options) -> Result<Content> {
+fn management(options: &Find) -> Result<Content> {
     let nodes = nodes(options);
-    let mut edits = Edits::default();
     let is_managed = |name: &str| {
         name.starts_with("nvidia") && !NOT_MANAGED.iter().any(|out| name.starts_with(out))
     };
@@ -92,9 +85,10 @@ fn management(options: &Options) -> Result<Content> {
     let is_capability = |name: &str| name.starts_with("nvidia-cap");
     paths.extend(nodes.matching("/dev/nvidia-caps", is_capability, &mut warnings));
     let is_channel = |name: &str| name.starts_with("channel");
-    paths.extend(nodes.matching(imex::DIRECTORY, is_channel, &mut warnings));
-    paths.retain(|path| nodes.add(path, &mut edits).is_ok());
-    if paths.is_empty() {
+    paths.extend(nodes.matching(IMEX_DIRECTORY, is_channel, &mut warnings));
+    let found = paths.iter().filter_map(|path| nodes.device(path).ok());
+    let mut all: Vec<Intent> = found.collect();
+    if all.is_empty() {
         let error = Error::new(ErrorKind::NotFound, "there is no device node of NVIDIA's");
         return Err(error
             .hint("nvidia-ctk system create-device-nodes --control-devices makes the driver's"));
@@ -104,42 +98,33 @@ fn management(options: &Options) -> Result<Content> {
         Ok(session.reported_versions()?.driver)
     });
     let found = driver::files(options, version.ok().as_deref())?;
-    let mut all = Draft::from(edits);
-    devices::permissions(options, &mut all);
+    devices::permissions(&mut all);
+    let mut common = for_managers(found);
+    warnings.extend(driver::on_host(&mut common, options)?);
     Ok(Content {
-        devices: vec![DraftDevice::new("all", all)],
-        common: for_managers(found, options, &mut warnings)?,
+        devices: vec![FoundDevice::new("all", all)],
+        common,
         warnings,
         ..Content::default()
     })
 }
 
-/// Returns the driver's edits for management containers: without graphics, but with permission to create nodes and see
-/// all GPUs; a hook that forbids nodes only on request.
-fn for_managers(
-    mut driver: DriverInfo,
-    options: &Options,
-    warnings: &mut Vec<String>,
-) -> Result<Draft> {
+/// Returns the driver's part for management containers: without graphics, but with permission to create nodes and to see
+/// all GPUs.
+fn for_managers(mut driver: DriverInfo) -> Vec<Intent> {
     driver.graphics.clear();
     driver
         .files
         .retain(|file| file.path.file_name() != "nvidia-xconfig");
-    let mut intents = Item::Whole(&driver).plan(&driver::request());
+    let mut intents = Item::Whole(&driver).plan(&driver::request(Placement::AsHost));
     intents.retain(|intent| !matches!(intent.what, What::DriverProc(_) | What::EglProfile(_)));
-    warnings.extend(Exposure::of(&mut intents, options)?);
-    let mut draft = render::draft(&intents, options);
-    let unmodified = hook_names::DISABLE_NODE_MODIFICATION;
-    if options.hooks.enabled.contains(unmodified) {
-        draft.add_hook(unmodified, []);
-    }
-    Ok(draft)
+    intents
 }
 
-fn feature(options: &Options, feature: Feature) -> Result<Content> {
-    let (edits, warnings) = gated::edits(feature, &nodes(options), &options.driver_root);
+fn feature(options: &Find, feature: Feature) -> Result<Content> {
+    let (intents, warnings) = gated::intents(feature, &nodes(options), &options.driver_root);
     Ok(Content {
-        devices: vec![DraftDevice::new("all", edits)],
+        devices: vec![FoundDevice::new("all", intents)],
         warnings,
         ..Content::default()
     })
@@ -149,12 +134,12 @@ fn feature(options: &Options, feature: Feature) -> Result<Content> {
 mod tests {
     use libnvc::HostPath;
     use libnvc::host::{DriverFile, FileClass};
+    use libnvc::plan::Mount;
 
     use super::*;
-    use crate::tests::options;
 
     #[test]
-    fn managers_get_hooks_on_request_and_no_tool_for_displays() {
+    fn managers_get_no_tool_for_displays() {
         let program = |name: &str| {
             let path = HostPath::new("/usr/bin").join(name);
             DriverFile::new(path, FileClass::Program)
@@ -163,22 +148,11 @@ mod tests {
             files: vec![program("nvidia-smi"), program("nvidia-xconfig")],
             ..DriverInfo::default()
         };
-        let mut options = options(false);
-        let is_hook = |draft: &Draft| {
-            let mut hooks = draft.hooks.iter();
-            hooks.any(|hook| hook.name == hook_names::DISABLE_NODE_MODIFICATION)
-        };
-        let made = |options: &Options| {
-            let made = for_managers(driver.clone(), options, &mut Vec::new());
-            made.unwrap_or_else(|error| panic!("{error}"))
-        };
-        let draft = made(&options);
-        let mounts = draft.edits.mounts.iter();
-        let mounts: Vec<&str> = mounts.map(|mount| mount.container_path.as_str()).collect();
-        assert_eq!(mounts, ["/usr/bin/nvidia-smi"]);
-        assert!(!is_hook(&draft));
-        let name = hook_names::DISABLE_NODE_MODIFICATION.to_owned();
-        options.hooks.enabled.insert(name);
-        assert!(is_hook(&made(&options)));
+        let intents = for_managers(driver);
+        let mounts = intents.iter().filter_map(|intent| match &intent.what {
+            What::Mount(Mount { source, .. }) => Some(source.to_string()),
+            _ => None,
+        });
+        assert_eq!(mounts.collect::<Vec<_>>(), ["/usr/bin/nvidia-smi"]);
     }
 }

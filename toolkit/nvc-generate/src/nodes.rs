@@ -1,14 +1,14 @@
-//! Finds device nodes in a `/dev` of the host, and adds them to edits.
+//! Finds device nodes in a `/dev` of the host, and describes them as intents.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use libnvc::host::{CharDrivers, numbers};
-use libnvc::{Error, ErrorKind, Result};
+use libnvc::host::{CharDrivers, NodeOwner, numbers};
+use libnvc::plan::{Device, Intent, What};
+use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
 use nvc_cdi::nodes::HostNode;
-use nvc_cdi::{CHARACTER, DeviceNode, Edits};
 use nvc_hostfile::cause;
 
 /// Limit of reasons why nodes of one directory are left out: each becomes a warning.
@@ -19,21 +19,15 @@ const MAX_REASONS: usize = 8;
 pub struct Nodes {
     /// Root of the tree; `/` for the host's.
     pub root: PathBuf,
-    /// Add a node's group to the process if not every user may access the node.
-    pub groups: bool,
     /// The drivers whose devices the nodes must be.
     pub drivers: CharDrivers,
 }
 
 impl Nodes {
     /// Describes a tree with devices of this machine's drivers.
-    pub fn new(root: PathBuf, groups: bool) -> Self {
+    pub fn new(root: PathBuf) -> Self {
         let drivers = CharDrivers::discover();
-        Self {
-            root,
-            groups,
-            drivers,
-        }
+        Self { root, drivers }
     }
 
     /// Returns the sorted paths of devices in a directory with matching names. Adds the reasons why others are left out
@@ -101,38 +95,24 @@ impl Nodes {
         Ok(self.examine(path)?.0)
     }
 
-    /// Adds a device of the tree to edits.
+    /// Returns the intent for a device of the tree.
     ///
     /// # Errors
     /// Those of [`look_up`](Self::look_up).
-    pub fn add(&self, path: &str, edits: &mut Edits) -> Result<()> {
-        let (node, gid) = self.examine(path)?;
-        let gid = Some(gid).filter(|gid| *gid != 0);
-        let on_host = self.on_host(path);
-        edits.device_nodes.push(DeviceNode {
-            path: path.to_owned(),
-            host_path: match on_host.to_string_lossy() {
-                same if same == path => String::new(),
-                other => other.into_owned(),
-            },
-            kind: CHARACTER.into(),
-            file_mode: Some(node.mode),
-            permissions: "rwm".into(),
-            gid,
-            ..DeviceNode::default()
-        });
-        // Add the group of a node that others cannot access.
-        let for_everybody = node.mode & 0o006 == 0o006;
-        if let (Some(gid), true, false) = (gid, self.groups, for_everybody)
-            && !edits.additional_gids.contains(&gid)
-        {
-            edits.additional_gids.push(gid);
-        }
-        Ok(())
+    pub fn device(&self, path: &str) -> Result<Intent> {
+        let (node, owner) = self.examine(path)?;
+        Ok(Intent::required(What::Device(Device {
+            source: HostPath::new(self.on_host(path)),
+            number: node.number(),
+            owner: Some(owner),
+            at: ContainerPath::new(path),
+            bind: true,
+            allow: true,
+        })))
     }
 
-    /// Returns a node and its group.
-    fn examine(&self, path: &str) -> Result<(HostNode, u32)> {
+    /// Returns a node and its owner.
+    fn examine(&self, path: &str) -> Result<(HostNode, NodeOwner)> {
         let facts =
             fs::symlink_metadata(self.on_host(path)).map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound => {
@@ -143,7 +123,12 @@ impl Nodes {
         let node = HostNode::of(&facts).filter(|node| node.kind == 'c');
         let node = node.ok_or_else(|| malformed(format!("{path} is not a character device")))?;
         node.check_name(path, &self.drivers)?;
-        Ok((node, facts.gid()))
+        let owner = NodeOwner {
+            mode: node.mode,
+            uid: facts.uid(),
+            gid: facts.gid(),
+        };
+        Ok((node, owner))
     }
 
     fn on_host(&self, path: &str) -> PathBuf {
@@ -164,7 +149,7 @@ mod tests {
     #[test]
     fn devices_of_a_directory_are_sorted() {
         // Each of this machine's drivers is one of NVIDIA's here.
-        let mut nodes = Nodes::new("/".into(), true);
+        let mut nodes = Nodes::new("/".into());
         nodes.drivers = CharDrivers::of("Character devices:\n  1 nvidia-mem\n", "");
         let mut refused = Vec::new();
         let wanted = |name: &str| ["zero", "null", "shm", "core", "tty"].contains(&name);
@@ -178,12 +163,12 @@ mod tests {
                 .matching("/no-such", |_| true, &mut refused)
                 .is_empty()
         );
-        let mut edits = Edits::default();
-        nodes.add("/dev/null", &mut edits).unwrap();
-        assert!(nodes.add("/etc", &mut edits).is_err());
-        let node = &edits.device_nodes[0];
-        assert_eq!((node.host_path.as_str(), node.kind.as_str()), ("", "c"));
-        assert_eq!(node.file_mode, Some(0o666));
+        assert!(nodes.device("/etc").is_err());
+        let What::Device(device) = nodes.device("/dev/null").unwrap().what else {
+            panic!("no device");
+        };
+        assert_eq!(device.source, HostPath::new("/dev/null"));
+        assert_eq!(device.owner.unwrap().mode, 0o666);
     }
 
     /// What a container with the host's /dev can put there.
@@ -217,7 +202,6 @@ mod tests {
         }
         let nodes = Nodes {
             root: dir.path().into(),
-            groups: false,
             drivers: CharDrivers::of(
                 "Character devices:\n  1 mem\n195 nvidia\n234 nvidia-caps\n510 nvidia-new\n511 nvidia-fs\n",
                 "",

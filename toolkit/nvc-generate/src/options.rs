@@ -1,12 +1,11 @@
-//! Defines the generator's options: which devices and files it describes, and how.
+//! Defines the generator's options: what it finds, how devices are named, how intents become edits.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use libnvc::host::query::QueryProgram;
 
 use crate::channels::Channels;
-use crate::hooks::{HookProgram, Hooks};
+use crate::hooks::Hooks;
 
 /// The kind of devices of a specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,46 +87,18 @@ pub enum Files {
     Omitted,
 }
 
-/// Optional features.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
-    /// Include libraries that images usually contain.
-    pub explicit_driver_libraries: bool,
-    /// Add separate specifications by memory coherence.
-    pub coherent_annotations: bool,
-    /// No supplementary groups.
-    pub no_additional_gids: bool,
-    /// No daemon sockets.
-    pub no_ipc: bool,
-    /// No 32-bit libraries.
-    pub no_compat32: bool,
-    /// The lists of a Jetson describe its only GPU, however many NVML lists.
-    pub single_csv_device: bool,
-}
-
+/// What to find on this machine.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct Find {
     /// Kind of devices.
     pub mode: Mode,
     pub driver_root: PathBuf,
     /// The root of the device nodes.
     pub dev_root: PathBuf,
-    /// Naming of devices; each naming adds a device.
-    pub naming: Vec<Naming>,
     /// Device ids; empty for all.
     pub ids: Vec<String>,
     /// The channels of mode imex.
     pub channels: Channels,
-    /// Omit the device `all`.
-    pub no_all: bool,
-    /// Vendor of the devices.
-    pub vendor: String,
-    /// Class of the devices.
-    pub class: String,
-    /// Hooks and their program.
-    pub hooks: Hooks,
-    /// The ldconfig for update-ldcache.
-    pub ldconfig: Option<String>,
     /// The driver's files.
     pub files: Files,
     /// Look for the GPUs' nodes for displays.
@@ -138,16 +109,16 @@ pub struct Options {
     pub config_search: Vec<PathBuf>,
     /// Search libraries only here.
     pub library_search: Vec<PathBuf>,
-    /// A Jetson's file lists.
-    pub csv_files: Vec<PathBuf>,
-    /// Links to omit from those lists.
-    pub csv_ignore: Vec<String>,
-    /// The directory of images' CUDA compatibility libraries on an Orin; empty for the default.
-    pub csv_compat_root: String,
-    /// Add the nodes' groups.
-    pub gids: bool,
-    /// Optional features.
-    pub flags: Flags,
+    /// Include libraries that images usually contain.
+    pub explicit_driver_libraries: bool,
+    /// No daemon sockets.
+    pub no_ipc: bool,
+    /// No 32-bit libraries.
+    pub no_compat32: bool,
+    /// Separate devices by memory coherence, too.
+    pub coherence: bool,
+    /// What to find on a Jetson.
+    pub csv: Csv,
     /// The program that asks NVML.
     pub query: QueryProgram,
     /// The caller's PATH.
@@ -156,45 +127,84 @@ pub struct Options {
     pub data_dirs: String,
 }
 
-impl Options {
-    /// Describes all devices of this machine, as `nvidia-ctk cdi generate` does by default.
-    pub fn new(mode: Mode, hook_program: String) -> Self {
+/// What to find on a Jetson.
+#[derive(Clone, Debug, Default)]
+pub struct Csv {
+    /// Its file lists.
+    pub files: Vec<PathBuf>,
+    /// Links to omit from those lists.
+    pub ignore: Vec<String>,
+    /// The directory of images' CUDA compatibility libraries on an Orin; empty for the default.
+    pub compat_root: String,
+    /// Leave such libraries alone.
+    pub no_compat: bool,
+    /// The lists describe the only GPU, however many NVML lists.
+    pub single_device: bool,
+}
+
+/// How a specification names its devices.
+#[derive(Clone, Debug)]
+pub struct Names {
+    /// Each naming adds a device.
+    pub naming: Vec<Naming>,
+    /// Omit the device `all`.
+    pub no_all: bool,
+    /// Vendor of the devices.
+    pub vendor: String,
+    /// Class of the devices.
+    pub class: String,
+}
+
+/// How intents become edits.
+#[derive(Clone, Debug)]
+pub struct Rendering {
+    /// Hooks and their program.
+    pub hooks: Hooks,
+    /// The host's ldconfig that updates the loader's cache.
+    pub ldconfig: Option<String>,
+    /// Write the nodes' groups.
+    pub gids: bool,
+    /// Add the groups of nodes that not every user may open.
+    pub additional_gids: bool,
+}
+
+/// Options for a specification.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub find: Find,
+    pub names: Names,
+    pub rendering: Rendering,
+}
+
+impl Find {
+    /// Finds all devices of this machine, as `nvidia-ctk cdi generate` does by default.
+    pub fn new(mode: Mode) -> Self {
         Self {
             mode,
             driver_root: "/".into(),
             dev_root: "/".into(),
-            naming: vec![Naming::Index, Naming::Uuid],
             ids: Vec::new(),
             channels: Channels::All,
-            no_all: false,
-            vendor: "nvidia.com".into(),
-            class: "gpu".into(),
-            hooks: Hooks {
-                program: HookProgram { path: hook_program },
-                disabled: BTreeSet::new(),
-                enabled: BTreeSet::new(),
-                merged: false,
-                is_ours: false,
-            },
-            ldconfig: None,
             files: Files::Listed,
             displays: true,
             all_may_be_none: false,
             config_search: Vec::new(),
             library_search: Vec::new(),
-            csv_files: Vec::new(),
-            csv_ignore: Vec::new(),
-            csv_compat_root: String::new(),
-            gids: false,
-            flags: Flags::default(),
+            explicit_driver_libraries: false,
+            no_ipc: false,
+            no_compat32: false,
+            coherence: false,
+            csv: Csv::default(),
             query: QueryProgram::ThisProcess,
             path: String::new(),
             data_dirs: String::new(),
         }
     }
+}
 
-    /// Returns whether one merged hook replaces the separate ones; only that hook can find the driver's files.
+impl Options {
+    /// Returns whether one hook does the work of all; only that hook can find the driver's files.
     pub fn has_one_hook(&self) -> bool {
-        self.hooks.merged || self.files == Files::AtStart
+        self.rendering.hooks.merged || self.find.files == Files::AtStart
     }
 }

@@ -1,46 +1,27 @@
-//! Renders a plan as edits of a container's configuration.
+//! Renders intents as edits of a container's configuration.
 //!
 //! Names of hooks and their arguments are upstream's, so that specifications of mixed installations work;
-//! `filter-driver-proc` is ours. A plan must be one for unknown images
+//! `filter-driver-proc` is ours. A specification's plan must be one for unknown images
 //! ([`AsHost`](libnvc::request::Placement::AsHost)).
 
 use std::path::{Path, PathBuf};
 
-use libnvc::ContainerPath;
-use libnvc::host::FileClass;
+use libnvc::host::{FileClass, nodes};
 use libnvc::plan::{
-    Alias, CudaCompat, Device, DriverProc, EglDevices, Intent, LibraryPath, Mount, Part, PartKind,
-    Place, Plan, ProcDevices, Sockets, What,
+    Alias, CompatUse, CudaCompat, Device, Intent, LibraryPath, Mount, Need, Place, ProcDevices,
+    Sockets, What, handover,
 };
-use nvc_cdi::{CHARACTER, DeviceNode, Edits};
+use libnvc::{ContainerPath, HostPath, Result};
+use nvc_cdi::{CHARACTER, DeviceNode, Edits, Hook};
 use nvc_program::hook_names::{
-    CREATE_SYMLINKS, DISABLE_NODE_MODIFICATION, ENABLE_CUDA_COMPAT, FILTER_DRIVER_PROC,
-    MOUNT_SOCKETS, UPDATE_LDCACHE, UPDATE_PROFILE,
+    APPLY, CHMOD, CREATE_SYMLINKS, DISABLE_NODE_MODIFICATION, ENABLE_CUDA_COMPAT,
+    FILTER_DRIVER_PROC, MOUNT_SOCKETS, UPDATE_LDCACHE, UPDATE_PROFILE,
 };
 
-use crate::draft::{Draft, DraftHook, repeated};
-use crate::{Options, driver};
-
-/// The edits of a plan, shaped like it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct RenderedPlan {
-    /// Those of each device.
-    pub(crate) devices: Vec<RenderedPart>,
-    /// Those for every container with one of the devices.
-    pub(crate) common: Draft,
-}
-
-/// The edits of a plan's part.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RenderedPart {
-    pub(crate) kind: PartKind,
-    /// First its index, then its UUID.
-    pub(crate) names: Vec<String>,
-    pub(crate) draft: Draft,
-}
+use crate::Rendering;
 
 /// The hooks in their order: links first, then hooks that read libraries.
-const ORDER: [&str; 7] = [
+const ORDER: [&str; 8] = [
     CREATE_SYMLINKS,
     ENABLE_CUDA_COMPAT,
     UPDATE_LDCACHE,
@@ -48,226 +29,244 @@ const ORDER: [&str; 7] = [
     FILTER_DRIVER_PROC,
     UPDATE_PROFILE,
     MOUNT_SOCKETS,
+    CHMOD,
 ];
 
-/// Renders a plan.
-pub(crate) fn plan(plan: &Plan, options: &Options) -> RenderedPlan {
-    let root = driver::root(options);
-    let part = |part: &Part| RenderedPart {
-        kind: part.kind,
-        names: part.names.clone(),
-        draft: Writer::new(options, &root).draft(&part.intents),
-    };
-    RenderedPlan {
-        devices: plan.devices.iter().map(part).collect(),
-        common: Writer::new(options, &root).draft(&plan.common),
+/// Renders nodes and variables.
+pub fn nodes_and_variables(intents: &[Intent], rendering: &Rendering) -> Edits {
+    let mut edits = Edits::default();
+    for intent in intents {
+        match &intent.what {
+            What::Device(device) => add_device(device, rendering, &mut edits),
+            What::Env(variable) => {
+                let entry = format!("{}={}", variable.name, variable.value);
+                edits.env.push(entry);
+            }
+            _ => {}
+        }
     }
+    edits
 }
 
-/// Renders some intents for all containers.
-pub fn edits(intents: &[Intent], options: &Options) -> Edits {
-    draft(intents, options).render(&options.hooks.program)
+/// Returns the hook that applies intents, with further words of its command line.
+///
+/// # Errors
+/// Those of [`handover::encode`].
+pub fn apply_hook(intents: &[Intent], words: &[String], rendering: &Rendering) -> Result<Hook> {
+    let plan = format!("--plan={}", handover::encode(intents)?);
+    let words = ldconfig(rendering).into_iter().chain(words.iter().cloned());
+    Ok(rendering.hooks.program.hook(APPLY, words.chain([plan])))
 }
 
-/// Renders some intents for all containers, except their hooks.
-pub(crate) fn draft(intents: &[Intent], options: &Options) -> Draft {
-    Writer::new(options, &driver::root(options)).draft(intents)
+/// Renders intents for a specification that lists files. `search` are the words by which a hook finds the driver's files
+/// instead.
+pub(crate) fn of_specification(
+    intents: &[Intent],
+    search: &[String],
+    rendering: &Rendering,
+) -> Result<Edits> {
+    let mut edits = nodes_and_variables(intents, rendering);
+    let intents = rendering.hooks.intents(intents);
+    edits.mounts = intents
+        .iter()
+        .filter_map(|intent| mount(&intent.what))
+        .collect();
+    edits.hooks = if rendering.hooks.merged || !search.is_empty() {
+        let intents: Vec<Intent> = intents.into_iter().filter_map(beside_mounts).collect();
+        if intents.is_empty() && search.is_empty() {
+            Vec::new()
+        } else {
+            vec![apply_hook(&intents, search, rendering)?]
+        }
+    } else {
+        separate(&intents, rendering)
+    };
+    Ok(edits)
 }
 
 /// Returns the mount options of a file class as in fstab, in upstream's order.
-pub(crate) fn mount_options(class: FileClass) -> &'static [&'static str] {
+fn mount_options(class: FileClass) -> &'static [&'static str] {
     match class {
         FileClass::Library
         | FileClass::XModule
         | FileClass::Program
         | FileClass::Firmware
         | FileClass::Config
-        | FileClass::Data => &["ro", "nosuid", "nodev", "rbind", "rprivate"],
+        | FileClass::Data
+        | FileClass::DataDir => &["ro", "nosuid", "nodev", "rbind", "rprivate"],
         FileClass::Socket => &["nosuid", "nodev", "rbind", "rprivate", "noexec"],
         FileClass::DeviceDir => &["nosuid", "noexec", "rbind", "rprivate"],
     }
 }
 
-struct Writer<'o> {
-    options: &'o Options,
-    /// The driver root.
-    root: &'o Path,
-    edits: Edits,
-    hooks: Vec<DraftHook>,
-    /// Consecutive links, which share a hook.
-    links: Vec<String>,
+/// Adds a node, and its group if not every user may access it.
+fn add_device(device: &Device, rendering: &Rendering, edits: &mut Edits) {
+    if !device.bind {
+        return;
+    }
+    // As upstream: such a node may be made later.
+    let is_channel =
+        device.owner.is_none() && device.at.parent() == ContainerPath::new(nodes::IMEX_DIRECTORY);
+    let is_same = device.source.as_path() == device.at.as_path() && !is_channel;
+    let mode = device.owner.map(|owner| owner.mode & 0o777);
+    let gid = device.owner.map(|owner| owner.gid);
+    let gid = gid.filter(|gid| *gid != 0 && rendering.gids);
+    let node = DeviceNode {
+        path: device.at.to_string(),
+        host_path: if is_same {
+            String::new()
+        } else {
+            text(&device.source)
+        },
+        kind: CHARACTER.into(),
+        file_mode: mode,
+        permissions: if is_channel { "" } else { "rwm" }.into(),
+        gid,
+        ..DeviceNode::default()
+    };
+    let for_everybody = mode.is_none_or(|mode| mode & 0o006 == 0o006);
+    let groups = &mut edits.additional_gids;
+    if let (Some(gid), true, false) = (gid, rendering.additional_gids, for_everybody)
+        && !groups.contains(&gid)
+    {
+        groups.push(gid);
+    }
+    if !edits.device_nodes.contains(&node) {
+        edits.device_nodes.push(node);
+    }
 }
 
-impl<'o> Writer<'o> {
-    fn new(options: &'o Options, root: &'o Path) -> Self {
-        Self {
-            options,
-            root,
-            edits: Edits::default(),
-            hooks: Vec::new(),
-            links: Vec::new(),
-        }
-    }
+fn mount(what: &What) -> Option<nvc_cdi::Mount> {
+    let What::Mount(Mount {
+        source,
+        place: Place::At(place),
+        class,
+    }) = what
+    else {
+        return None;
+    };
+    let options = mount_options(*class).iter();
+    Some(nvc_cdi::Mount {
+        host_path: text(source),
+        container_path: place.to_string(),
+        options: options.map(ToString::to_string).collect(),
+        kind: String::new(),
+    })
+}
 
-    fn draft(mut self, intents: &[Intent]) -> Draft {
-        for intent in intents {
-            match &intent.what {
-                What::Link(link) => self.link(&link.target, &link.at),
-                What::Alias(alias) => self.alias(alias),
-                what => {
-                    self.end_links();
-                    self.intent(what);
+/// Returns the form of an intent beside mounts of an engine, which does not know what the image's loader needs; None for
+/// such a mount.
+fn beside_mounts(mut intent: Intent) -> Option<Intent> {
+    match &mut intent.what {
+        What::Mount(_) => return None,
+        What::Link(link) => link.replaces = true,
+        What::LibraryPath(libraries) => {
+            if libraries.directories.is_empty() {
+                return None;
+            }
+            libraries.after_hooks = true;
+        }
+        What::CudaCompat(compat) => {
+            compat.how = CompatUse::Configure;
+            intent.need = Need::WherePermitted;
+        }
+        _ => {}
+    }
+    Some(intent)
+}
+
+/// Returns a hook for each kind of intent; consecutive links share one.
+fn separate(intents: &[Intent], rendering: &Rendering) -> Vec<Hook> {
+    let mut hooks: Vec<(&'static str, Vec<String>)> = Vec::new();
+    let mut follows_link = false;
+    for intent in intents {
+        let link = words_of_link(&intent.what, rendering);
+        let is_link = !link.is_empty();
+        match &intent.what {
+            What::Link(_) | What::Alias(_) if link.is_empty() => continue,
+            What::Link(_) | What::Alias(_) => match hooks.last_mut() {
+                Some((_, words)) if follows_link => words.extend(link),
+                _ => hooks.push((CREATE_SYMLINKS, link)),
+            },
+            What::LibraryPath(libraries) => match folders(libraries) {
+                folders if folders.is_empty() => {}
+                folders => hooks.push((UPDATE_LDCACHE, [ldconfig(rendering), folders].concat())),
+            },
+            What::CudaCompat(compat) => hooks.push((ENABLE_CUDA_COMPAT, words_of_compat(compat))),
+            What::DriverProc(shown) => {
+                if shown.no_new_nodes {
+                    hooks.push((DISABLE_NODE_MODIFICATION, Vec::new()));
+                }
+                if shown.devices == ProcDevices::Own {
+                    hooks.push((FILTER_DRIVER_PROC, Vec::new()));
                 }
             }
-        }
-        self.end_links();
-        let rank = |name: &str| ORDER.iter().position(|known| *known == name);
-        let is_on = |hook: &DraftHook| !self.options.hooks.is_off(hook.name);
-        let mut hooks: Vec<DraftHook> = self.hooks.into_iter().filter(is_on).collect();
-        hooks.sort_by_key(|hook| rank(hook.name));
-        let edits = self.edits;
-        Draft { edits, hooks }
-    }
-
-    fn intent(&mut self, what: &What) {
-        match what {
-            What::Device(device) => self.device(device),
-            What::Mount(mount) => self.mount(mount),
-            What::Env(variable) => {
-                let entry = format!("{}={}", variable.name, variable.value);
-                self.edits.env.push(entry);
+            What::EglProfile(_) => hooks.push((UPDATE_PROFILE, Vec::new())),
+            What::Sockets(sockets) => hooks.push((MOUNT_SOCKETS, words_of_sockets(sockets))),
+            What::Mode(file) => {
+                let mode = repeated("--mode", [format!("{:o}", file.mode)]);
+                let path = repeated("--path", [file.at.to_string()]);
+                match hooks.iter_mut().find(|(name, _)| *name == CHMOD) {
+                    Some((_, words)) if words.starts_with(&mode) => words.extend(path),
+                    _ => hooks.push((CHMOD, [mode, path].concat())),
+                }
             }
-            What::LibraryPath(libraries) => self.library_path(libraries),
-            What::CudaCompat(compat) => self.compat(compat),
-            What::DriverProc(shown) => self.driver_proc(shown),
-            What::EglProfile(shown) if shown.devices == EglDevices::Own => {
-                self.hook(UPDATE_PROFILE, Vec::new());
-            }
-            What::Sockets(sockets) => self.sockets(sockets),
-            // Planned devices are for containers that exist, and permissions are a hook's own intent.
-            What::EglProfile(_) | What::Link(_) | What::Alias(_) | What::Mode(_) => {}
+            What::Device(_) | What::Mount(_) | What::Env(_) => {}
         }
+        follows_link = is_link;
     }
+    hooks.sort_by_key(|(name, _)| ORDER.iter().position(|known| known == name));
+    let program = &rendering.hooks.program;
+    let hooks = hooks.into_iter();
+    hooks
+        .map(|(name, words)| program.hook(name, words))
+        .collect()
+}
 
-    /// Adds a node, and its group if not every user may access it.
-    fn device(&mut self, device: &Device) {
-        if !device.bind {
-            return;
-        }
-        let on_host = device.source.below(&self.options.dev_root);
-        let is_same = on_host == device.at.as_path();
-        let mode = device.owner.map(|owner| owner.mode & 0o777);
-        let gid = device.owner.map(|owner| owner.gid);
-        let gid = gid.filter(|gid| *gid != 0);
-        let node = DeviceNode {
-            path: device.at.to_string(),
-            host_path: if is_same {
-                String::new()
-            } else {
-                text(&on_host)
-            },
-            kind: CHARACTER.into(),
-            file_mode: mode,
-            permissions: "rwm".into(),
-            gid,
-            ..DeviceNode::default()
-        };
-        let for_everybody = mode.is_none_or(|mode| mode & 0o006 == 0o006);
-        let groups = &mut self.edits.additional_gids;
-        if let (Some(gid), true, false) = (gid, driver::has_groups(self.options), for_everybody)
-            && !groups.contains(&gid)
-        {
-            groups.push(gid);
-        }
-        if !self.edits.device_nodes.contains(&node) {
-            self.edits.device_nodes.push(node);
-        }
-    }
+/// Returns the words for a link; none for other intents.
+fn words_of_link(what: &What, rendering: &Rendering) -> Vec<String> {
+    let pair = match what {
+        What::Link(link) => path_of(&link.at).map(|at| format!("{}::{at}", link.target.display())),
+        What::Alias(Alias { at, of }) => path_of(of)
+            // A link of the image can make both one path. Another program would try to replace the file, and fail.
+            .filter(|of| rendering.hooks.is_ours || of.file_name() != at.file_name())
+            .map(|of| format!("{of}::{at}")),
+        _ => None,
+    };
+    repeated("--link", pair)
+}
 
-    fn mount(&mut self, mount: &Mount) {
-        let Some(container_path) = path_of(&mount.place) else {
-            return;
-        };
-        let options = mount_options(mount.class).iter();
-        self.edits.mounts.push(nvc_cdi::Mount {
-            host_path: text(&mount.source.below(self.root)),
-            container_path: container_path.to_string(),
-            options: options.map(ToString::to_string).collect(),
-            kind: String::new(),
-        });
+fn words_of_compat(compat: &CudaCompat) -> Vec<String> {
+    let mut words = Vec::new();
+    if !compat.host_driver.is_empty() {
+        words.push(format!("--host-driver-version={}", compat.host_driver));
+    } else if let Some(cuda) = &compat.host_cuda {
+        words.push(format!("--host-cuda-version={cuda}"));
     }
+    if let Some(root) = &compat.root {
+        words.push(format!("--cuda-compat-container-root={root}"));
+    }
+    words
+}
 
-    fn link(&mut self, target: &Path, at: &Place) {
-        if let Some(at) = path_of(at) {
-            let pair = format!("{}::{at}", target.display());
-            self.links.push(pair);
-        }
-    }
+fn words_of_sockets(sockets: &Sockets) -> Vec<String> {
+    let root: PathBuf = sockets.root.as_path().components().collect();
+    let root = (root != Path::new("/")).then(|| root.display().to_string());
+    let daemons = sockets.daemons.iter().map(|daemon| daemon.word());
+    [
+        repeated("--driver-root", root),
+        repeated("--daemon", daemons),
+    ]
+    .concat()
+}
 
-    fn alias(&mut self, alias: &Alias) {
-        let Some(of) = path_of(&alias.of) else {
-            return;
-        };
-        // A link of the image can make both one path. Another program would try to replace the file, and fail.
-        if self.options.hooks.is_ours || of.file_name() != alias.at.file_name() {
-            self.link(of.as_path(), &Place::At(alias.at.clone()));
-        }
-    }
+fn folders(libraries: &LibraryPath) -> Vec<String> {
+    let folders = libraries.directories.iter().filter_map(path_of);
+    repeated("--folder", folders.map(ToString::to_string))
+}
 
-    fn end_links(&mut self) {
-        let links = std::mem::take(&mut self.links);
-        if !links.is_empty() {
-            self.hook(CREATE_SYMLINKS, repeated("--link", links));
-        }
-    }
-
-    fn library_path(&mut self, libraries: &LibraryPath) {
-        let folders = libraries.directories.iter().filter_map(path_of);
-        let folders = repeated("--folder", folders.map(ToString::to_string));
-        if folders.is_empty() {
-            return;
-        }
-        let ldconfig = repeated("--ldconfig-path", self.options.ldconfig.clone());
-        let arguments = [ldconfig, folders].concat();
-        self.hook(UPDATE_LDCACHE, arguments);
-    }
-
-    fn compat(&mut self, compat: &CudaCompat) {
-        let mut arguments = vec![format!("--host-driver-version={}", compat.host_driver)];
-        if let Some(root) = &compat.root {
-            arguments.push(format!("--cuda-compat-container-root={root}"));
-        }
-        self.hook(ENABLE_CUDA_COMPAT, arguments);
-    }
-
-    /// Leaves sockets to our hook, which looks for them when a container starts. Upstream's program does nothing if it
-    /// does not know a hook, and older ones fail.
-    fn sockets(&mut self, sockets: &Sockets) {
-        if !self.options.hooks.is_ours {
-            return;
-        }
-        let root: PathBuf = sockets.root.below(self.root).components().collect();
-        let mut arguments = Vec::new();
-        if root != Path::new("/") {
-            arguments.extend(["--driver-root".to_owned(), text(&root)]);
-        }
-        let daemons = sockets.daemons.iter().map(|daemon| daemon.word());
-        arguments.extend(repeated("--daemon", daemons));
-        self.hook(MOUNT_SOCKETS, arguments);
-    }
-
-    fn driver_proc(&mut self, shown: &DriverProc) {
-        if shown.no_new_nodes {
-            self.hook(DISABLE_NODE_MODIFICATION, Vec::new());
-        }
-        if shown.devices == ProcDevices::Own {
-            self.hook(FILTER_DRIVER_PROC, Vec::new());
-        }
-    }
-
-    fn hook(&mut self, name: &'static str, arguments: Vec<String>) {
-        self.hooks.push(DraftHook::new(name, arguments));
-    }
+fn ldconfig(rendering: &Rendering) -> Vec<String> {
+    repeated("--ldconfig-path", rendering.ldconfig.clone())
 }
 
 /// Returns the path of a place that does not depend on the image.
@@ -278,8 +277,18 @@ fn path_of(place: &Place) -> Option<&ContainerPath> {
     }
 }
 
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
+/// Puts an option before each value.
+pub(crate) fn repeated(
+    option: &str,
+    values: impl IntoIterator<Item = impl Into<String>>,
+) -> Vec<String> {
+    let pairs = values.into_iter();
+    let pairs = pairs.flat_map(|value| [option.to_owned(), value.into()]);
+    pairs.collect()
+}
+
+fn text(path: &HostPath) -> String {
+    path.as_path().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

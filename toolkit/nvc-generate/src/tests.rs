@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -19,10 +20,28 @@ use super::*;
 use crate::content::Content;
 
 pub(crate) fn options(merged: bool) -> Options {
-    let mut options = Options::new(Mode::Nvml, "/usr/bin/nvidia-cdi-hook".into());
-    options.hooks.merged = merged;
-    options.hooks.is_ours = true;
-    options
+    let path = "/usr/bin/nvidia-cdi-hook".into();
+    Options {
+        find: Find::new(Mode::Nvml),
+        names: Names {
+            naming: vec![Naming::Index, Naming::Uuid],
+            no_all: false,
+            vendor: "nvidia.com".into(),
+            class: "gpu".into(),
+        },
+        rendering: Rendering {
+            hooks: Hooks {
+                program: HookProgram { path },
+                disabled: BTreeSet::new(),
+                enabled: BTreeSet::new(),
+                merged,
+                is_ours: true,
+            },
+            ldconfig: None,
+            gids: false,
+            additional_gids: true,
+        },
+    }
 }
 
 fn gpu(index: u32) -> Part {
@@ -72,16 +91,13 @@ fn plan() -> Plan {
 /// Compares a specification with its golden file; writes that file instead if `NVC_WRITE_GOLDEN` is set.
 fn compare(name: &str, merged: bool) {
     let options = options(merged);
-    let rendered = render::plan(&plan(), &options);
-    let devices = rendered.devices.into_iter();
+    let Plan { common, devices } = plan();
     let found = Content {
-        devices: devices
-            .flat_map(|device| devices::named(&options, device))
-            .collect(),
-        common: rendered.common,
+        devices: devices.into_iter().map(devices::found).collect(),
+        common,
         ..Content::default()
     };
-    let spec = document::spec(&options, "gpu", found.devices.clone(), &found).unwrap();
+    let spec = document::spec(&options, "gpu", &found.devices, &found).unwrap();
     let format = Format::named(name.rsplit('.').next().unwrap()).unwrap();
     let text = emit::text(&spec, format, None);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/golden");

@@ -16,7 +16,6 @@ use nvc_program::messages::Level;
 
 use crate::arguments::Line;
 use crate::error::{Result, refused};
-use crate::hook_program::HookPrograms;
 use crate::job::{GpuRequest, Job, nodes};
 use crate::log::Log;
 use crate::modes;
@@ -137,7 +136,6 @@ fn grant(
                     log,
                     place,
                     told,
-                    hooks: HookPrograms::find(config),
                 },
             )?;
         }

@@ -1,19 +1,19 @@
-//! Chooses the program of createContainer hooks.
+//! Finds the program of createContainer hooks: our nvidia-cdi-hook, which applies plans.
 //!
-//! nvidia-cdi-hook runs several hooks in one process. A foreign program of that name would treat the arguments as an
-//! unknown hook, exit 0 and do nothing, so only a program with the build id of ours gets them. The programs are looked
-//! up once for a container.
+//! A foreign program of that name would take the arguments for an unknown hook, exit 0 and do nothing, so only a program
+//! with the build id of ours gets them.
 
 use std::path::{Path, PathBuf};
 
 use nvc_generate::HookProgram;
 use nvc_hostfile::{ours, programs};
 use nvc_policy::config::Config;
+use nvc_policy::config::keys::CTK_PATH;
 
+use crate::error::{Result, refused};
 use crate::injection;
 
-/// The program that supports the merged hook.
-pub(crate) const PROGRAM: &str = "nvidia-cdi-hook";
+const PROGRAM: &str = "nvidia-cdi-hook";
 
 /// The program whose path is configured: config.toml and upstream's specifications name nvidia-ctk.
 const CONFIGURED: &str = "nvidia-ctk";
@@ -25,74 +25,41 @@ const BUILT_BEFORE: &str = match option_env!("NVC_BUILD_IDS") {
     None => "",
 };
 
-/// The programs for one container's hooks.
-#[derive(Debug)]
-pub(crate) struct HookPrograms {
-    chosen: PathBuf,
-    ours: Option<PathBuf>,
-}
-
-impl HookPrograms {
-    /// Finds them. The chosen one is ours beside this program, or beside the configured one if that is ours; otherwise
-    /// the configured one.
-    pub(crate) fn find(config: &Config) -> Self {
-        let own = std::env::current_exe().unwrap_or_default();
-        let record = known(&own);
-        let beside = || ours_in(own.parent()?, &record);
-        if config.ctk.path == CONFIGURED {
-            if let Some(ours) = beside() {
-                return Self::ours_alone(ours);
-            }
-            let foreign = own.with_file_name(PROGRAM);
-            if programs::is_executable(&foreign) {
-                return Self {
-                    chosen: foreign,
-                    ours: None,
-                };
-            }
-        }
+/// Returns our nvidia-cdi-hook: the one beside this program, or the configured one, or the one beside that; and a warning
+/// if a configured program is left aside.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn find(config: &Config) -> Result<(HookProgram, Option<String>)> {
+    let own = std::env::current_exe().unwrap_or_default();
+    let record = known(&own);
+    let of_configured = || {
         let configured = injection::resolve(&config.ctk.path, "/usr/bin/nvidia-ctk");
-        if config.ctk.path.starts_with('/')
-            && let Some(ours) = ours_beside(&configured, &record)
-        {
-            return Self::ours_alone(ours);
-        }
         if ours::is_recorded(&configured, PROGRAM, &record) {
-            return Self::ours_alone(configured);
+            return Some(configured);
         }
-        Self {
-            chosen: configured,
-            ours: beside(),
-        }
-    }
-
-    fn ours_alone(program: PathBuf) -> Self {
-        Self {
-            chosen: program.clone(),
-            ours: Some(program),
-        }
-    }
-
-    /// Returns the program of all hooks but those that only ours knows.
-    pub(crate) fn chosen(&self) -> HookProgram {
-        program(&self.chosen)
-    }
-
-    /// Returns our nvidia-cdi-hook: the chosen program, or the one beside this program.
-    pub(crate) fn ours(&self) -> Option<HookProgram> {
-        self.ours.as_deref().map(program)
-    }
-
-    /// Returns true if the chosen program is our nvidia-cdi-hook, which knows the merged hook.
-    pub(crate) fn is_ours(&self) -> bool {
-        self.ours.as_ref() == Some(&self.chosen)
-    }
-}
-
-fn program(path: &Path) -> HookProgram {
-    HookProgram {
-        path: path.to_string_lossy().into_owned(),
-    }
+        ours_beside(&configured, &record)
+    };
+    let beside = own.parent().and_then(|parent| ours_in(parent, &record));
+    let is_set = config.ctk.path != CONFIGURED;
+    let is_left = beside.is_some() && is_set && of_configured().is_none();
+    let Some(found) = beside.or_else(of_configured) else {
+        let place = own.with_file_name(PROGRAM);
+        let text = format!(
+            "{} is not the hook program of this version",
+            place.display()
+        );
+        return Err(refused(text).hint(
+            "install the package nvidia-container-toolkit-base of the same version, or put all programs into one directory",
+        ));
+    };
+    let path = found.to_string_lossy().into_owned();
+    let warning = is_left.then(|| {
+        let origin = config.origin(CTK_PATH);
+        let configured = &config.ctk.path;
+        format!("{CTK_PATH} ({origin}): {configured} is not of this version; {path} is used")
+    });
+    Ok((HookProgram { path }, warning))
 }
 
 /// Returns the build ids of our programs, of this build alone: another version may not know the arguments.

@@ -1,9 +1,11 @@
 //! Defines the work for one container, and the functions that the modes share.
 
+use std::collections::BTreeSet;
+
 use libnvc::options::Ldconfig;
-use nvc_cdi::Edits;
+use libnvc::plan::Intent;
 use nvc_generate::nodes::Nodes;
-use nvc_generate::{Files, Flags, Naming, Options, gated};
+use nvc_generate::{Csv, Find, HookProgram, Hooks, Rendering, gated};
 use nvc_oci::spec::Spec;
 use nvc_policy::config::Config;
 use nvc_policy::config::ldconfig;
@@ -11,7 +13,7 @@ use nvc_policy::image::{Container, DeviceChoice, Devices, Policy, features};
 use nvc_program::messages::Level;
 
 use crate::error::{Result, refused};
-use crate::hook_program::HookPrograms;
+use crate::hook_program;
 use crate::log::Log;
 use crate::place::Place;
 
@@ -33,7 +35,6 @@ pub(crate) struct Job<'a> {
     pub(crate) place: &'a Place,
     /// The container's files, if the prestart hook needs their paths.
     pub(crate) told: Option<&'a Place>,
-    pub(crate) hooks: HookPrograms,
 }
 
 /// The feature flag for one GPU in mode csv.
@@ -55,7 +56,7 @@ impl Job<'_> {
     /// Returns the devices with their own variables.
     ///
     /// Unlike a specification of all devices, they do not replace the hook, which still adds the GPUs.
-    pub(crate) fn gated_features(&mut self) -> Vec<Edits> {
+    pub(crate) fn gated_features(&mut self) -> Vec<Intent> {
         let nodes = nodes(self.config);
         let GpuRequest {
             choice,
@@ -68,14 +69,45 @@ impl Job<'_> {
         }
         let mut all = Vec::new();
         for feature in requested {
-            let (edits, refused) = gated::edits(feature, &nodes, &nodes.root);
+            let (intents, refused) = gated::intents(feature, &nodes, &nodes.root);
             for why in refused {
                 let variable = feature.variable();
                 self.warn(&format!("{variable}: left out: {why}"));
             }
-            all.push(edits);
+            all.extend(intents);
         }
         all
+    }
+
+    /// Returns our hook program.
+    ///
+    /// # Errors
+    /// It is missing.
+    pub(crate) fn hook_program(&mut self) -> Result<HookProgram> {
+        let (program, warning) = hook_program::find(self.config)?;
+        if let Some(warning) = warning {
+            self.warn(&warning);
+        }
+        Ok(program)
+    }
+
+    /// Returns how a plan becomes config.json. The hook program is looked up only if there is something for it.
+    pub(crate) fn rendering(&self) -> Rendering {
+        let config = self.config;
+        let no_groups = config.features.no_additional_gids_for_device_nodes
+            || has_flag(config, "no-additional-gids-for-device-nodes");
+        Rendering {
+            hooks: Hooks {
+                program: HookProgram::default(),
+                disabled: config.runtime.jit_disable_hooks.iter().cloned().collect(),
+                enabled: BTreeSet::new(),
+                merged: true,
+                is_ours: true,
+            },
+            ldconfig: ldconfig(config),
+            gids: true,
+            additional_gids: !no_groups,
+        }
     }
 }
 
@@ -85,47 +117,39 @@ pub(crate) fn nodes(config: &Config) -> Nodes {
         "" => "/",
         root => root,
     };
-    let groups = !config.features.no_additional_gids_for_device_nodes;
-    Nodes::new(root.into(), groups)
+    Nodes::new(root.into())
 }
 
-/// Returns the options for finding this machine's devices and files.
-pub(crate) fn options(mode: nvc_generate::Mode, job: &Job<'_>) -> Options {
-    let config = job.config;
-    let nodes = nodes(config);
-    let runtime = &config.runtime;
-    let flag = |name: &str| runtime.jit_feature_flags.iter().any(|flag| flag == name);
+fn has_flag(config: &Config, name: &str) -> bool {
+    let flags = &config.runtime.jit_feature_flags;
+    flags.iter().any(|flag| flag == name)
+}
+
+/// Returns what to find of this machine's devices and files.
+pub(crate) fn find(mode: nvc_generate::Mode, config: &Config) -> Find {
+    let root = nodes(config).root;
     let variable = |name: &str| {
         let value = std::env::var_os(name).unwrap_or_default();
         value.to_string_lossy().into_owned()
     };
-    let mut options = Options {
-        driver_root: nodes.root.clone(),
-        dev_root: nodes.root,
-        naming: vec![Naming::Index],
-        files: Files::Listed,
+    Find {
+        driver_root: root.clone(),
+        dev_root: root,
         all_may_be_none: true,
-        gids: true,
-        flags: Flags {
-            explicit_driver_libraries: flag("enable-explicit-driver-libraries"),
-            coherent_annotations: false,
-            no_additional_gids: !nodes.groups || flag("no-additional-gids-for-device-nodes"),
-            no_ipc: flag("disable-ipc-discoverer"),
-            no_compat32: false,
-            single_csv_device: flag(SINGLE_CSV_DEVICE),
+        explicit_driver_libraries: has_flag(config, "enable-explicit-driver-libraries"),
+        no_ipc: has_flag(config, "disable-ipc-discoverer"),
+        csv: Csv {
+            single_device: has_flag(config, SINGLE_CSV_DEVICE),
+            ..Csv::default()
         },
         path: variable("PATH"),
         data_dirs: variable("XDG_DATA_DIRS"),
-        ..Options::new(mode, job.hooks.chosen().path)
-    };
-    options.ldconfig = ldconfig(config);
-    options.hooks.is_ours = job.hooks.is_ours();
-    options.hooks.disabled = runtime.jit_disable_hooks.iter().cloned().collect();
-    options
+        ..Find::new(mode)
+    }
 }
 
 /// Returns the host's ldconfig if the configuration chooses one.
-pub(crate) fn ldconfig(config: &Config) -> Option<String> {
+fn ldconfig(config: &Config) -> Option<String> {
     match ldconfig::for_library(config) {
         Ldconfig::Host(path) => Some(path.to_string_lossy().into_owned()),
         // The image's own is nvidia-container-cli's alone.

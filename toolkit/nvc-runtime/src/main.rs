@@ -23,13 +23,11 @@ mod modes;
 mod char_links;
 mod control_nodes;
 mod crun;
-mod explain;
 mod hook_program;
 mod injection;
 mod mount_namespace;
 mod protection;
 mod spec_edits;
-mod volumes;
 
 // used everywhere
 mod error;

@@ -4,34 +4,94 @@
 //! is not in the host's /dev this would be another device or fail, so it becomes an explicit bind mount with a device
 //! rule.
 
+use std::path::{Path, PathBuf};
+
 use libnvc::host::CharDrivers;
 use libnvc::kmods::in_user_namespace;
+use libnvc::plan::Intent;
 use nvc_cdi::edits::{self, Host};
 use nvc_cdi::nodes;
 use nvc_cdi::{DeviceNode, Edits, Mount};
+use nvc_generate::{apply_hook, nodes_and_variables};
+use nvc_oci::paths::{absolute, clean};
 use nvc_oci::spec::Spec;
-use serde_json::Value;
+use nvc_program::messages::Level;
+use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::job::Job;
-use crate::volumes;
 
 /// The options with which runtimes bind nodes.
 const OPTIONS: [&str; 4] = ["rbind", "rprivate", "nosuid", "noexec"];
 
-/// Applies the edits to a container.
-pub(crate) fn apply(job: &mut Job<'_>, all: &mut [Edits]) -> Result<()> {
-    // A foreign program does not know such mounts.
-    let program = job.hooks.ours();
-    let bundle = &job.place.bundle;
-    let spared = volumes::spare(job.spec.value(), bundle, all, program.as_ref())?;
-    for warning in &spared.warnings {
-        job.warn(warning);
+/// Gives a container what is planned for it: nodes and variables in config.json, everything else by our hook, which sees
+/// the finished root. `further` are edits that no plan has.
+pub(crate) fn give(job: &mut Job<'_>, intents: &[Intent], further: Option<Edits>) -> Result<()> {
+    if job.log.has_steps() {
+        for intent in intents {
+            job.log
+                .write(Level::Debug, &format!("giving {}", json!(intent)));
+        }
     }
-    put(job.spec, all, spared.nodes)
+    let mut rendering = job.rendering();
+    let mut edits = nodes_and_variables(intents, &rendering);
+    let rest = rendering.hooks.intents(intents);
+    if !rest.is_empty() {
+        rendering.hooks.program = job.hook_program()?;
+        let hook = apply_hook(&rest, &[], &rendering);
+        edits.hooks.push(hook.map_err(|error| error.hint(WAY_OUT))?);
+    }
+    let mut all = vec![edits];
+    all.extend(further);
+    apply(job, &mut all)
 }
 
-/// Puts them into config.json, and the rules of further nodes.
+/// What to do if a plan is too long for an argument.
+const WAY_OUT: &str =
+    "request fewer driver capabilities or devices, or use mode legacy, which has no such limit";
+
+/// Applies the edits of specifications to a container.
+pub(crate) fn apply(job: &mut Job<'_>, all: &mut [Edits]) -> Result<()> {
+    let mut on_volumes = Vec::new();
+    for edits in all.iter_mut() {
+        let nodes = std::mem::take(&mut edits.device_nodes).into_iter();
+        let is_on_volume = |node: &DeviceNode| volume(job.spec.value(), &node.path).is_some();
+        let (left, kept): (Vec<_>, Vec<_>) = nodes.partition(is_on_volume);
+        edits.device_nodes = kept;
+        on_volumes.extend(left);
+    }
+    for node in &on_volumes {
+        let source = volume(job.spec.value(), &node.path);
+        let on_host = source.map(|source| absolute(&source.to_string_lossy(), &job.place.bundle));
+        if on_host.is_some_and(|path| path.symlink_metadata().is_err()) {
+            let path = &node.path;
+            let text = format!("leaving out {path}: it is on a volume, which may not be changed");
+            job.warn(&text);
+        }
+    }
+    put(job.spec, all, on_volumes)
+}
+
+/// Returns the place on the host of a path below a volume, by the names in config.json. The low-level runtime would
+/// create a node there.
+fn volume(spec: &Value, path: &str) -> Option<PathBuf> {
+    let mounts = spec["mounts"].as_array().into_iter().flatten().rev();
+    let path = clean(path);
+    mounts
+        .filter_map(|mount| {
+            let point = clean(mount["destination"].as_str()?);
+            let below = Path::new(&path).strip_prefix(&point).ok()?;
+            let mut options = mount["options"].as_array().into_iter().flatten();
+            let is_bind = mount["type"] == "bind"
+                || options.any(|option| option == "bind" || option == "rbind");
+            let is_above = !below.as_os_str().is_empty();
+            (is_bind && is_above)
+                .then(|| Path::new(mount["source"].as_str().unwrap_or("")).join(below))
+        })
+        .next()
+}
+
+/// Puts edits into config.json, and the rules of further nodes.
 fn put(spec: &mut Spec, all: &mut [Edits], nodes: Vec<DeviceNode>) -> Result<()> {
     let drivers = CharDrivers::discover();
     let host = Host {
@@ -89,8 +149,6 @@ fn has_user_namespace(spec: &Value) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn edits(host_path: &str) -> Edits {
@@ -131,5 +189,25 @@ mod tests {
         assert_eq!(value["mounts"].as_array().map(Vec::len), Some(1));
         let rule = json!({"allow": true, "type": "c", "major": 1, "minor": 3, "access": "rwm"});
         assert_eq!(value["linux"]["resources"]["devices"], json!([rule]));
+    }
+
+    #[test]
+    fn nodes_on_volumes_are_found_by_name() {
+        let spec = json!({"mounts": [
+            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
+            {"destination": "/dev/dri/", "type": "bind", "source": "/host/dri"},
+            {"destination": "/opt", "options": ["rbind"], "source": "/host/opt"},
+            {"destination": "/dev/nvidia0", "type": "bind", "source": "/dev/nvidia0"},
+        ]});
+        for (path, expected) in [
+            ("/dev/nvidiactl", None),
+            ("/dev/nvidia0", None),
+            ("/dev/dri/card0", Some("/host/dri/card0")),
+            ("/opt/../dev/dri/card0", Some("/host/dri/card0")),
+            ("/opt/x/y", Some("/host/opt/x/y")),
+            ("/options", None),
+        ] {
+            assert_eq!(volume(&spec, path), expected.map(PathBuf::from), "{path}");
+        }
     }
 }

@@ -292,9 +292,9 @@ impl ExpectedType {
             Self::Device(_) | Self::Kind(BindKind::DeviceDirectory) => {
                 A::RDONLY | A::NOSUID | A::NOEXEC
             }
-            Self::Kind(BindKind::Library | BindKind::Program | BindKind::File) => {
-                A::RDONLY | A::NODEV | A::NOSUID
-            }
+            Self::Kind(
+                BindKind::Library | BindKind::Program | BindKind::File | BindKind::DataDirectory,
+            ) => A::RDONLY | A::NODEV | A::NOSUID,
             Self::Kind(BindKind::Ipc) if is_for_clients() => A::NODEV | A::NOSUID | A::NOEXEC,
             Self::Kind(BindKind::Ipc | BindKind::Proc) => {
                 A::RDONLY | A::NODEV | A::NOSUID | A::NOEXEC

@@ -8,16 +8,11 @@ use libnvc::{ContainerPath, Result};
 use nvc_options::Given;
 
 pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
-    Ok(intent(given, "").into_iter().collect())
-}
-
-/// Returns the intent, if a version of the driver is known; `version` counts if the arguments have none.
-pub(super) fn intent(given: &Given, version: &str) -> Option<Intent> {
     let value = |name: &str| given.text(name).filter(|value| !value.is_empty());
-    let host_driver = value("host-driver-version").unwrap_or(version).to_owned();
+    let host_driver = value("host-driver-version").unwrap_or_default().to_owned();
     let host_cuda = value("host-cuda-version").map(str::to_owned);
     if host_driver.is_empty() && host_cuda.is_none() {
-        return None;
+        return Ok(Vec::new());
     }
     let what = What::CudaCompat(CudaCompat {
         host_driver,
@@ -27,5 +22,5 @@ pub(super) fn intent(given: &Given, version: &str) -> Option<Intent> {
         capabilities: Capabilities::all(),
     });
     let need = Need::WherePermitted;
-    Some(Intent { need, what })
+    Ok(vec![Intent { need, what }])
 }

@@ -8,24 +8,14 @@ use std::path::Path;
 use libnvc::host::search::{self, Contents, FileSearch};
 use libnvc::host::{DriverRoot, procfs};
 use libnvc::options::CudaCompatMode;
-use libnvc::plan::{Intent, Item, Mount, Place, Sockets, What};
-use libnvc::request::{Capabilities, Placement, Policy, Request};
-use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
+use libnvc::plan::{Intent, Item, What};
+use libnvc::request::{Capabilities, Policy, Request};
+use libnvc::{Error, ErrorKind, HostPath, Result};
 use nvc_options::Given;
+use nvc_program::hook_names;
 
-/// The driver's files, as intents.
-#[derive(Debug, Default)]
-pub(super) struct DriverFiles {
-    /// Mounts and links.
-    pub(super) intents: Vec<Intent>,
-    /// The directories of the libraries.
-    pub(super) folders: Vec<ContainerPath>,
-    /// The driver's version.
-    pub(super) version: String,
-}
-
-/// Finds the files of the loaded driver.
-pub(super) fn find(given: &Given) -> Result<DriverFiles> {
+/// Plans the files of the loaded driver for this image. Sources are paths of the host.
+pub(super) fn find(given: &Given) -> Result<Vec<Intent>> {
     let top = Path::new(super::driver_root(given));
     let host = DriverRoot::open(Path::new("/"))?;
     let version = procfs::module_version(&host).ok_or_else(|| {
@@ -46,59 +36,31 @@ pub(super) fn find(given: &Given) -> Result<DriverFiles> {
     };
     let root = DriverRoot::open(top)?;
     let driver = search::find(&root, Some(&version), &wanted)?;
-    let mut found = DriverFiles {
-        version,
-        ..DriverFiles::default()
-    };
-    for intent in Item::Whole(&driver).plan(&request()) {
-        found.take(intent, top);
-    }
-    Ok(found)
-}
-
-/// Returns a request for all files, at their host paths.
-fn request() -> Request {
-    Request {
+    let is_in = |hook: &str| given.list("without").all(|name| name != hook);
+    let request = Request {
         capabilities: Capabilities::all(),
         policy: Policy {
-            cuda_compat: CudaCompatMode::Disabled,
-            placement: Placement::AsHost,
+            cuda_compat: CudaCompatMode::Ldconfig,
             ..Policy::default()
         },
         ..Request::default()
+    };
+    let mut intents = Item::Whole(&driver).plan(&request);
+    intents.retain(|intent| match &intent.what {
+        What::Mount(_) | What::Sockets(_) => true,
+        What::Link(_) | What::Alias(_) => is_in(hook_names::CREATE_SYMLINKS),
+        What::LibraryPath(_) => is_in(hook_names::UPDATE_LDCACHE),
+        What::CudaCompat(_) => is_in(hook_names::ENABLE_CUDA_COMPAT),
+        // The specification has the rest.
+        _ => false,
+    });
+    for intent in &mut intents {
+        let path = match &mut intent.what {
+            What::Mount(mount) => &mut mount.source,
+            What::Sockets(sockets) => &mut sockets.root,
+            _ => continue,
+        };
+        *path = HostPath::new(path.below(top));
     }
-}
-
-impl DriverFiles {
-    /// Keeps mounts, links and library directories. Changes sources to paths below the host's root, which also contains
-    /// procfs.
-    fn take(&mut self, intent: Intent, top: &Path) {
-        let need = intent.need;
-        match intent.what {
-            What::Mount(mount) => {
-                let source = HostPath::new(mount.source.below(top));
-                let what = What::Mount(Mount { source, ..mount });
-                self.intents.push(Intent { need, what });
-            }
-            what @ (What::Link(_) | What::Alias(_)) => self.intents.push(Intent { need, what }),
-            What::Sockets(sockets) => {
-                let root = HostPath::new(sockets.root.below(top));
-                let what = What::Sockets(Sockets { root, ..sockets });
-                self.intents.push(Intent { need, what });
-            }
-            What::LibraryPath(libraries) => {
-                let paths = libraries.directories.into_iter();
-                self.folders.extend(paths.filter_map(|place| match place {
-                    Place::At(path) => Some(path),
-                    _ => None,
-                }));
-            }
-            What::Device(_)
-            | What::CudaCompat(_)
-            | What::DriverProc(_)
-            | What::EglProfile(_)
-            | What::Env(_)
-            | What::Mode(_) => {}
-        }
-    }
+    Ok(intents)
 }

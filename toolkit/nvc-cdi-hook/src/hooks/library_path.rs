@@ -9,23 +9,20 @@ use libnvc::{ContainerPath, Error, ErrorKind, Result};
 use nvc_options::Given;
 
 pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
-    Ok(intent(folders(given)?, Need::Required)
-        .into_iter()
-        .collect())
-}
-
-/// Returns the intent for some directories, if there are any.
-pub(super) fn intent(folders: Vec<ContainerPath>, need: Need) -> Option<Intent> {
+    let need = Need::Required;
+    let folders = folders(given)?;
+    if folders.is_empty() {
+        return Ok(Vec::new());
+    }
     let what = What::LibraryPath(LibraryPath {
         directories: folders.into_iter().map(Place::At).collect(),
         after_hooks: true,
     });
-    let is_empty = matches!(&what, What::LibraryPath(path) if path.directories.is_empty());
-    (!is_empty).then_some(Intent { need, what })
+    Ok(vec![Intent { need, what }])
 }
 
 /// Returns the requested directories without duplicates.
-pub(super) fn folders(given: &Given) -> Result<Vec<ContainerPath>> {
+fn folders(given: &Given) -> Result<Vec<ContainerPath>> {
     let mut folders: Vec<ContainerPath> = Vec::new();
     for folder in given.list("folder").filter(|folder| !folder.is_empty()) {
         if folder.contains(['\n', '\0']) || !folder.starts_with('/') {

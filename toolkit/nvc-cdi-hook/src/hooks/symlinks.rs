@@ -8,15 +8,10 @@ use libnvc::{ContainerPath, Error, ErrorKind, Result};
 use nvc_options::Given;
 
 pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
-    links(given, Need::WherePermitted)
-}
-
-/// Returns the intents of the requested links, without duplicates.
-pub(super) fn links(given: &Given, need: Need) -> Result<Vec<Intent>> {
     let mut seen = HashSet::new();
     let words = given.list("link").filter(|word| seen.insert(*word));
     let link = |word: &str| {
-        let what = What::Link(parse(word)?);
+        let (need, what) = (Need::WherePermitted, What::Link(parse(word)?));
         Ok(Intent { need, what })
     };
     words.map(link).collect()

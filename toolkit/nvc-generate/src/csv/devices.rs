@@ -4,18 +4,19 @@
 //! machine has two GPUs, a container with one of them gets no node of the other: not by its usual name, and not by
 //! another name with the same number.
 
-use libnvc::Result;
+use std::path::Path;
+
 use libnvc::host::{
     DeviceNumber, DeviceRole, DriverRoot, Gpu, ListedGpu, NVIDIA_MAJOR, discrete_gpus, drm,
 };
-use libnvc::{Error, ErrorKind};
-use nvc_cdi::Edits;
+use libnvc::plan::{Intent, What};
+use libnvc::{ContainerPath, Error, ErrorKind, Result};
 use nvc_cdi::nodes::HostNode;
 
 use super::choice::ChosenGpu;
-use super::files::{Tree, add_links, sort};
+use super::files::{Tree, link};
 use super::list::Entry;
-use crate::draft::Draft;
+use crate::content::sort;
 
 /// The node that the lists have for a discrete GPU.
 const OF_DISCRETE: &str = "/dev/nvidia1";
@@ -39,29 +40,27 @@ impl Tree {
         entries: &[Entry],
         chosen: &ChosenGpu,
         listed: &[ListedGpu],
-    ) -> Result<(Draft, Vec<String>)> {
-        let of_lists = |(edits, warnings): (Edits, _)| (Draft::from(edits), warnings);
+    ) -> Result<(Vec<Intent>, Vec<String>)> {
         match chosen {
-            ChosenGpu::Only => Ok(of_lists(self.listed_nodes(entries, &|_, _| true))),
+            ChosenGpu::Only => Ok(self.listed_nodes(entries, &|_, _| true)),
             ChosenGpu::OfLists => {
                 let mut others = Others::new(self);
                 others.add_of_module(self);
-                let nodes = self.listed_nodes(entries, &|path, node| !others.have(path, node));
-                Ok(of_lists(nodes))
+                Ok(self.listed_nodes(entries, &|path, node| !others.have(path, node)))
             }
             ChosenGpu::Integrated { .. } => {
                 let others = Others::of(listed, self);
-                let (mut edits, warnings) =
+                let (mut nodes, warnings) =
                     self.listed_nodes(entries, &|path, node| !others.have(path, node));
                 let display = self.nodes.look_up(DISPLAY);
                 let is_other = display.is_ok_and(|node| others.have(DISPLAY, &node));
-                let is_there = edits.device_nodes.iter().any(|node| node.path == DISPLAY);
+                let is_there = nodes.iter().any(|node| is_at(node, DISPLAY));
                 if !is_other && !others.unknown && !is_there {
                     // Not every machine has it.
-                    let _ = self.nodes.add(DISPLAY, &mut edits);
-                    sort(&mut edits);
+                    nodes.extend(self.nodes.device(DISPLAY));
+                    sort(&mut nodes);
                 }
-                Ok(of_lists((edits, warnings)))
+                Ok((nodes, warnings))
             }
             ChosenGpu::Discrete(gpu) => self.discrete(entries, gpu),
         }
@@ -69,8 +68,8 @@ impl Tree {
 
     /// Returns the nodes of the discrete GPU: its own, the driver's, and those of the SoC that are not the integrated
     /// GPU's.
-    fn discrete(&self, entries: &[Entry], gpu: &Gpu) -> Result<(Draft, Vec<String>)> {
-        let (mut edits, mut warnings) =
+    fn discrete(&self, entries: &[Entry], gpu: &Gpu) -> Result<(Vec<Intent>, Vec<String>)> {
+        let (mut nodes, mut warnings) =
             self.listed_nodes(entries, &|path, node| !is_of_some_gpu(path, node));
         let own = format!("/dev/nvidia{}", gpu.minor);
         for (path, is_needed) in [
@@ -80,8 +79,8 @@ impl Tree {
             (DeviceRole::Uvm.path(), false),
             (DeviceRole::UvmTools.path(), false),
         ] {
-            match self.nodes.add(path, &mut edits) {
-                Ok(()) => {}
+            match self.nodes.device(path) {
+                Ok(node) => nodes.push(node),
                 Err(why) if is_needed => {
                     let text = format!("GPU {}: {why}", gpu.index);
                     let hint = if path == own {
@@ -99,15 +98,18 @@ impl Tree {
         warnings.extend(displays.missing);
         for node in &displays.nodes {
             // A node that vanishes concurrently is not the GPU's any more.
-            let _ = self.nodes.add(&node.path.to_string(), &mut edits);
+            nodes.extend(self.nodes.device(&node.path.to_string()));
         }
-        let links = displays.links.iter();
-        let links = links.map(|link| format!("{}::{}", link.target.display(), link.at));
-        sort(&mut edits);
-        let mut draft = Draft::from(edits);
-        add_links(links.collect(), &mut draft);
-        Ok((draft, warnings))
+        super::once(&mut nodes);
+        sort(&mut nodes);
+        let links = displays.links.into_iter();
+        nodes.extend(links.map(|found| link(found.target, ContainerPath::from(&found.at))));
+        Ok((nodes, warnings))
     }
+}
+
+fn is_at(node: &Intent, path: &str) -> bool {
+    matches!(&node.what, What::Device(device) if device.at.as_path() == Path::new(path))
 }
 
 /// The discrete GPUs of the machine, whose nodes a container with the integrated one does not get.
@@ -214,8 +216,6 @@ fn is_of_some_gpu(path: &str, node: &HostNode) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::path::Path;
-
     use libnvc::host::CharDrivers;
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
@@ -257,17 +257,15 @@ mod tests {
             .unwrap();
         }
         Tree {
-            ldconfig: None,
             root: dir.into(),
             nodes: Nodes {
                 root: dir.into(),
-                groups: false,
                 drivers: CharDrivers::of(
                     "Character devices:\n195 nvidia\n508 nvidia-caps\n511 nvidia-uvm\n",
                     "",
                 ),
             },
-            compat: Vec::new(),
+            compat: None,
         }
     }
 
@@ -275,9 +273,12 @@ mod tests {
                         dev, /dev/nvgpu/*/*\ndev, /dev/dri/*\ndev, /dev/nvidia-caps/*\n";
 
     fn names(tree: &Tree, list: &str, chosen: &ChosenGpu, listed: &[ListedGpu]) -> String {
-        let (draft, _) = tree.device(&parse(list), chosen, listed).unwrap();
-        let nodes = draft.edits.device_nodes.iter();
-        let names: Vec<&str> = nodes.map(|node| &node.path["/dev/".len()..]).collect();
+        let (nodes, _) = tree.device(&parse(list), chosen, listed).unwrap();
+        let name = |node: &Intent| match &node.what {
+            What::Device(device) => device.at.to_string()["/dev/".len()..].to_owned(),
+            _ => String::new(),
+        };
+        let names: Vec<String> = nodes.iter().map(name).collect();
         names.join(" ")
     }
 

@@ -6,8 +6,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use libnvc::ContainerPath;
 use libnvc::host::query::QueryProgram;
 use libnvc::host::{CudaFacts, DriverRoot, DriverSession, ListedGpu, search};
+use libnvc::plan::{CompatUse, CudaCompat};
+use libnvc::request::Capabilities;
 use nvc_policy::{platform, session};
 
 use super::choice::{Choice, ChosenGpu};
@@ -94,19 +97,16 @@ impl Driver {
         }
     }
 
-    /// Returns the arguments of enable-cuda-compat, which compares an image's CUDA compatibility libraries with the
-    /// host's CUDA version; empty unless NVML knows it. `directory` replaces Orin's directory of those libraries unless
-    /// it is empty.
-    pub fn compat(&self, directory: &str) -> Vec<String> {
-        let Some(cuda) = &self.cuda else {
-            return Vec::new();
-        };
+    /// Returns the use of an image's CUDA compatibility libraries, if they are newer than the host's CUDA version; None
+    /// unless NVML knows it. `directory` replaces Orin's directory of those libraries unless it is empty.
+    pub fn compat(&self, directory: &str) -> Option<CudaCompat> {
+        let cuda = self.cuda.as_ref()?;
         let models = self.gpus().iter().filter_map(|gpu| gpu.model.clone());
         let mut models: Vec<String> = models.collect();
         if models.is_empty() {
             models.extend(fs::read_to_string(BOARD).ok());
         }
-        compat(cuda, &models, directory)
+        Some(compat(cuda, &models, directory))
     }
 
     /// Returns the facts for requirements: those of each chosen GPU, or of the first if none is chosen. Asks libcuda for
@@ -151,16 +151,20 @@ impl Driver {
     }
 }
 
-/// Returns the arguments for a CUDA version and product names.
-fn compat(cuda: &str, models: &[String], directory: &str) -> Vec<String> {
+/// Returns the use for a CUDA version and product names.
+fn compat(cuda: &str, models: &[String], directory: &str) -> CudaCompat {
     let directory = match directory {
         "" => ORIN,
         given => given,
     };
     let is_orin = models.iter().any(|model| model.contains("Orin"));
-    let directory = is_orin.then(|| format!("--cuda-compat-container-root={directory}"));
-    let version = format!("--host-cuda-version={cuda}");
-    [version].into_iter().chain(directory).collect()
+    CudaCompat {
+        host_driver: String::new(),
+        host_cuda: Some(cuda.to_owned()),
+        root: is_orin.then(|| ContainerPath::new(directory)),
+        how: CompatUse::Configure,
+        capabilities: Capabilities::all(),
+    }
 }
 
 #[cfg(test)]
@@ -169,27 +173,23 @@ mod tests {
 
     #[test]
     fn an_orin_has_its_own_directory() {
-        let version = "--host-cuda-version=12.6";
-        let own = "--cuda-compat-container-root=/usr/local/cuda/compat_orin";
-        let given = "--cuda-compat-container-root=/opt/compat";
+        let own = Some(ContainerPath::new("/usr/local/cuda/compat_orin"));
+        let given = Some(ContainerPath::new("/opt/compat"));
         let of = |models: &[&str], directory| {
             let models: Vec<String> = models.iter().map(ToString::to_string).collect();
-            compat("12.6", &models, directory)
+            compat("12.6", &models, directory).root
         };
-        assert_eq!(of(&["Orin (nvgpu)"], ""), [version, own]);
-        assert_eq!(of(&["Orin (nvgpu)"], "/opt/compat"), [version, given]);
-        assert_eq!(of(&["NVIDIA Thor"], "/opt/compat"), [version]);
-        assert_eq!(
-            of(&["Orin (nvgpu)", "NVIDIA RTX A6000"], ""),
-            [version, own]
-        );
+        assert_eq!(of(&["Orin (nvgpu)"], ""), own);
+        assert_eq!(of(&["Orin (nvgpu)"], "/opt/compat"), given);
+        assert_eq!(of(&["NVIDIA Thor"], "/opt/compat"), None);
+        assert_eq!(of(&["Orin (nvgpu)", "NVIDIA RTX A6000"], ""), own);
     }
 
     #[test]
     fn a_driver_without_nvml_is_not_asked() {
         let none = Path::new("/proc/self/fdinfo");
         let driver = Driver::ask(none, &QueryProgram::ThisProcess);
-        assert_eq!(driver.compat(""), [""; 0]);
+        assert_eq!(driver.compat(""), None);
         assert!(matches!(driver.listing(), Listing::Unknown));
     }
 }

@@ -1,21 +1,19 @@
-//! Finds the files in a Jetson's lists, and creates CDI edits.
+//! Finds the files in a Jetson's lists.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use libnvc::Result;
+use libnvc::host::FileClass;
+use libnvc::plan::{CudaCompat, DriverProc, Intent, LibraryPath, Link, Place, ProcDevices, What};
+use libnvc::{ContainerPath, HostPath, Result};
 use nvc_cdi::nodes::HostNode;
-use nvc_cdi::{Edits, Mount};
 use nvc_hostfile::programs::matches;
 use nvc_oci::paths::clean;
-use nvc_program::hook_names;
 
 use super::list::{Entry, Kind};
-use crate::VOID;
-use crate::draft::{Draft, repeated};
+use crate::content::sort;
 use crate::exposed::Exposure;
-use crate::gated::READ_ONLY;
 use crate::nodes::Nodes;
 
 /// Locations of the files.
@@ -25,25 +23,26 @@ pub struct Tree {
     pub root: PathBuf,
     /// Its device nodes.
     pub nodes: Nodes,
-    /// Arguments of enable-cuda-compat; empty for no such hook.
-    pub compat: Vec<String>,
-    /// The host's ldconfig, if one is chosen.
-    pub ldconfig: Option<String>,
+    /// The use of images' CUDA compatibility libraries.
+    pub compat: Option<CudaCompat>,
 }
 
 /// A Jetson has it if its display driver, or that of another GPU, is loaded.
 const DRIVER_PROC: &str = "/proc/driver/nvidia";
 
+/// Tells programs that this is a Tegra system.
+pub const RELEASE: &str = "/etc/nv_tegra_release";
+
 /// Limit of followed links.
 const MAX_LINKS: usize = 40;
 
 impl Tree {
-    /// Returns the edits for all entries but nodes, with the hooks that isolate the container in procfs. Warns about
-    /// files missing on the host.
+    /// Returns the intents for all entries but nodes, with those that isolate the container in procfs. Warns about files
+    /// missing on the host.
     ///
     /// # Errors
     /// Another user could exchange a library.
-    pub(super) fn common(&self, entries: &[Entry]) -> Result<(Draft, Vec<String>)> {
+    pub(super) fn common(&self, entries: &[Entry]) -> Result<(Vec<Intent>, Vec<String>)> {
         let mut found = CollectedFiles::default();
         for entry in entries.iter().filter(|entry| entry.kind != Kind::Device) {
             let paths = expand(&self.root, &entry.path);
@@ -51,42 +50,44 @@ impl Tree {
                 found.warnings.push(format!("{} is missing", entry.path));
             }
             for path in paths {
-                self.add(entry.kind, &path, &mut found)?;
+                self.add(entry.kind, &path, &mut found);
             }
         }
-        if self.on_host("/etc/nv_tegra_release").is_file() {
-            self.mount(Kind::Link, "/etc/nv_tegra_release", &mut found)?;
+        if self.on_host(RELEASE).is_file() {
+            found.mounts.insert(RELEASE.into(), FileClass::Data);
         }
         let CollectedFiles {
-            mut edits,
+            mounts,
             links,
             mut warnings,
-            exposure,
-            ..
         } = found;
-        warnings.extend(exposure.warnings());
-        edits.mounts.sort_by(|one, other| {
-            let depth = |mount: &Mount| mount.container_path.matches('/').count();
-            (depth(one), &one.container_path).cmp(&(depth(other), &other.container_path))
+        let depth = |path: &str| path.matches('/').count();
+        let mut mounts: Vec<(String, FileClass)> = mounts.into_iter().collect();
+        mounts.sort_by_cached_key(|(path, _)| depth(path));
+        let directories = library_directories(&mounts);
+        let mounts = mounts.iter().map(|(path, class)| {
+            let source = HostPath::new(self.on_host(path));
+            Intent::mount(source, Place::At(ContainerPath::new(path)), *class)
         });
-        let folders = library_directories(&edits.mounts);
-        let mut draft = Draft::from(edits);
-        add_links(links, &mut draft);
-        // Before the cache is updated, because it adds a directory.
-        if !self.compat.is_empty() {
-            draft.add_hook(hook_names::ENABLE_CUDA_COMPAT, self.compat.clone());
-        }
-        if !folders.is_empty() {
-            let ldconfig = repeated("--ldconfig-path", self.ldconfig.clone());
-            let folders = repeated("--folder", folders);
-            draft.add_hook(hook_names::UPDATE_LDCACHE, [ldconfig, folders].concat());
+        let mut intents: Vec<Intent> = mounts.chain(links).collect();
+        // The cache is updated after this has added a directory.
+        let compat = self.compat.clone().map(What::CudaCompat);
+        intents.extend(compat.map(Intent::best_effort));
+        if !directories.is_empty() {
+            intents.push(Intent::required(What::LibraryPath(LibraryPath {
+                directories,
+                after_hooks: false,
+            })));
         }
         if Path::new(DRIVER_PROC).is_dir() {
-            draft.add_hook(hook_names::DISABLE_NODE_MODIFICATION, []);
-            draft.add_hook(hook_names::FILTER_DRIVER_PROC, []);
+            intents.push(Intent::required(What::DriverProc(DriverProc {
+                no_new_nodes: true,
+                devices: ProcDevices::Own,
+            })));
         }
-        draft.add_variable(VOID);
-        Ok((draft, warnings))
+        intents.push(Intent::void());
+        warnings.extend(Exposure::of(&mut intents)?);
+        Ok((intents, warnings))
     }
 
     /// Returns the nodes in the entries that are wanted. Warns about those missing on the host.
@@ -94,8 +95,8 @@ impl Tree {
         &self,
         entries: &[Entry],
         is_wanted: &dyn Fn(&str, &HostNode) -> bool,
-    ) -> (Edits, Vec<String>) {
-        let mut edits = Edits::default();
+    ) -> (Vec<Intent>, Vec<String>) {
+        let mut nodes = Vec::new();
         let mut warnings = Vec::new();
         for entry in entries.iter().filter(|entry| entry.kind == Kind::Device) {
             let paths = expand(&self.nodes.root, &entry.path);
@@ -103,32 +104,34 @@ impl Tree {
                 warnings.push(format!("{} is missing", entry.path));
             }
             for path in paths {
-                let node = self.nodes.look_up(&path);
-                let added = node.and_then(|node| {
-                    if is_wanted(&path, &node) {
-                        self.nodes.add(&path, &mut edits)
-                    } else {
-                        Ok(())
-                    }
+                let found = self.nodes.look_up(&path).and_then(|node| {
+                    let is_wanted = is_wanted(&path, &node);
+                    is_wanted.then(|| self.nodes.device(&path)).transpose()
                 });
-                if let Err(error) = added {
-                    warnings.push(error.message());
+                match found {
+                    Ok(device) => nodes.extend(device),
+                    Err(error) => warnings.push(error.message()),
                 }
             }
         }
-        sort(&mut edits);
-        (edits, warnings)
+        sort(&mut nodes);
+        (nodes, warnings)
     }
 
-    fn add(&self, kind: Kind, path: &str, found: &mut CollectedFiles) -> Result<()> {
-        let file = match kind {
-            Kind::Device => return Ok(()),
-            Kind::Directory if self.on_host(path).is_dir() => Some(path.to_owned()),
+    fn add(&self, kind: Kind, path: &str, found: &mut CollectedFiles) {
+        match kind {
+            Kind::Device => {}
             Kind::Directory => {
-                found.warnings.push(format!("{path} is not a directory"));
-                return Ok(());
+                if self.on_host(path).is_dir() {
+                    found.mounts.insert(path.into(), FileClass::DataDir);
+                } else {
+                    found.warnings.push(format!("{path} is not a directory"));
+                }
             }
-            Kind::Library => self.resolve(path).0,
+            Kind::Library => match self.resolve(path).0 {
+                Some(file) => self.mount(file, found),
+                None => found.warnings.push(format!("{path} leads nowhere")),
+            },
             Kind::Link => {
                 let (file, chain) = self.resolve(path);
                 for link in chain {
@@ -136,46 +139,34 @@ impl Tree {
                         found.links.push(link);
                     }
                 }
-                file
+                match file {
+                    Some(file) => self.mount(file, found),
+                    None => found.warnings.push(format!("{path} leads nowhere")),
+                }
             }
+        }
+    }
+
+    fn mount(&self, path: String, found: &mut CollectedFiles) {
+        let class = if self.on_host(&path).is_dir() {
+            FileClass::DataDir
+        } else if is_library(&path) {
+            FileClass::Library
+        } else {
+            FileClass::Data
         };
-        match file {
-            Some(file) => self.mount(kind, &file, found),
-            None => {
-                found.warnings.push(format!("{path} leads nowhere"));
-                Ok(())
-            }
-        }
+        found.mounts.entry(path).or_insert(class);
     }
 
-    fn mount(&self, kind: Kind, path: &str, found: &mut CollectedFiles) -> Result<()> {
-        if !found.mounted.insert(path.to_owned()) {
-            return Ok(());
-        }
-        let on_host = self.on_host(path);
-        if kind == Kind::Library {
-            found.exposure.must_name(&on_host)?;
-        } else if !found.exposure.may_name(&on_host) {
-            return Ok(());
-        }
-        found.edits.mounts.push(Mount {
-            host_path: on_host.to_string_lossy().into_owned(),
-            container_path: path.to_owned(),
-            options: READ_ONLY.map(str::to_owned).to_vec(),
-            kind: String::new(),
-        });
-        Ok(())
-    }
-
-    /// Resolves a path inside the tree; returns the file, and the links in the path as `TARGET::LINK`.
-    fn resolve(&self, path: &str) -> (Option<String>, Vec<String>) {
+    /// Resolves a path inside the tree; returns the file, and the links in the path.
+    fn resolve(&self, path: &str) -> (Option<String>, Vec<Intent>) {
         let mut path = clean(path);
         let mut chain = Vec::new();
         for _ in 0..MAX_LINKS {
             match fs::read_link(self.on_host(&path)) {
                 Ok(target) => {
                     let target = target.to_string_lossy().into_owned();
-                    chain.push(format!("{target}::{path}"));
+                    chain.push(link(PathBuf::from(&target), ContainerPath::new(&path)));
                     let directory = Path::new(&path).parent().unwrap_or(Path::new("/"));
                     let next = directory.join(&target);
                     path = clean(&next.to_string_lossy());
@@ -232,42 +223,37 @@ fn on_host(root: &Path, path: &str) -> PathBuf {
 
 #[derive(Default)]
 struct CollectedFiles {
-    edits: Edits,
-    mounted: HashSet<String>,
-    links: Vec<String>,
+    mounts: BTreeMap<String, FileClass>,
+    links: Vec<Intent>,
     warnings: Vec<String>,
-    exposure: Exposure,
 }
 
-/// Adds a hook for links, given as `TARGET::LINK`, if there are any.
-pub(super) fn add_links(links: Vec<String>, draft: &mut Draft) {
-    if !links.is_empty() {
-        draft.add_hook(hook_names::CREATE_SYMLINKS, repeated("--link", links));
-    }
+/// Returns the intent for a link.
+pub(super) fn link(target: PathBuf, at: ContainerPath) -> Intent {
+    let at = Place::At(at);
+    Intent::best_effort(What::Link(Link {
+        at,
+        target,
+        replaces: true,
+    }))
+}
+
+/// The lists have one type for libraries and other files.
+fn is_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    name.starts_with("lib") && (name.ends_with(".so") || name.contains(".so."))
 }
 
 /// Returns the library directories of mounts, without duplicates.
-fn library_directories(mounts: &[Mount]) -> Vec<String> {
+fn library_directories(mounts: &[(String, FileClass)]) -> Vec<Place> {
     let mut directories = Vec::new();
-    for mount in mounts {
-        let Some((directory, name)) = mount.container_path.rsplit_once('/') else {
-            continue;
-        };
-        let is_library =
-            name.starts_with("lib") && (name.ends_with(".so") || name.contains(".so."));
-        if is_library && !directories.iter().any(|known| known == directory) {
-            directories.push(directory.to_owned());
+    for (path, _) in mounts {
+        let directory = Place::At(ContainerPath::new(path).parent());
+        if is_library(path) && !directories.contains(&directory) {
+            directories.push(directory);
         }
     }
     directories
-}
-
-/// Sorts nodes by depth, then by name.
-pub(super) fn sort(edits: &mut Edits) {
-    let depth = |path: &str| path.matches('/').count();
-    edits
-        .device_nodes
-        .sort_by_cached_key(|node| (depth(&node.path), node.path.clone()));
 }
 
 #[cfg(test)]
@@ -275,13 +261,10 @@ pub(super) fn sort(edits: &mut Edits) {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use libnvc::plan::Mount;
+
     use super::super::list::parse;
     use super::*;
-    use crate::draft::DraftHook;
-
-    fn words(hook: &DraftHook) -> Vec<String> {
-        [&[hook.name.to_owned()], &hook.arguments[..]].concat()
-    }
 
     /// Creates a tree with libraries, links and firmware.
     fn tree(dir: &Path) -> Tree {
@@ -294,10 +277,9 @@ mod tests {
         symlink("/usr/lib/tegra/liba.so.1.2", at("usr/lib/tegra/liba.so.1")).unwrap();
         symlink("loop", at("usr/lib/tegra/loop")).unwrap();
         Tree {
-            ldconfig: None,
             root: dir.into(),
-            nodes: Nodes::new("/".into(), true),
-            compat: vec!["--host-cuda-version=12.6".into()],
+            nodes: Nodes::new("/".into()),
+            compat: None,
         }
     }
 
@@ -309,56 +291,45 @@ mod tests {
             "sym, /usr/lib/tegra/liba.so\nlib, /usr/lib/tegra/libb*.so\ndir, /usr/lib/tegra/firmware\n\
              lib, /usr/lib/tegra/loop\nlib, /missing\ndev, /dev/null\n",
         );
-        let (draft, warnings) = tree.common(&entries).unwrap();
-        let places: Vec<&str> = draft
-            .edits
-            .mounts
+        let (intents, warnings) = tree.common(&entries).unwrap();
+        let places: Vec<String> = intents
             .iter()
-            .map(|mount| mount.container_path.as_str())
+            .filter_map(|intent| match &intent.what {
+                What::Mount(Mount {
+                    place: Place::At(place),
+                    class,
+                    ..
+                }) => Some(format!("{class:?} {place}")),
+                _ => None,
+            })
             .collect();
         assert_eq!(
             places,
             [
-                "/usr/lib/tegra/firmware",
-                "/usr/lib/tegra/liba.so.1.2",
-                "/usr/lib/tegra/libb.so",
-                "/usr/lib/tegra/libb2.so"
+                "DataDir /usr/lib/tegra/firmware",
+                "Library /usr/lib/tegra/liba.so.1.2",
+                "Library /usr/lib/tegra/libb.so",
+                "Library /usr/lib/tegra/libb2.so"
             ]
         );
-        assert_eq!(
-            words(&draft.hooks[0]),
-            [
-                "create-symlinks",
-                "--link",
-                "liba.so.1::/usr/lib/tegra/liba.so",
-                "--link",
-                "/usr/lib/tegra/liba.so.1.2::/usr/lib/tegra/liba.so.1"
-            ]
-        );
-        assert_eq!(
-            words(&draft.hooks[1]),
-            ["enable-cuda-compat", "--host-cuda-version=12.6"]
-        );
-        assert_eq!(
-            words(&draft.hooks[2]),
-            ["update-ldcache", "--folder", "/usr/lib/tegra"]
-        );
+        let made = |target: &str, at: &str| link(target.into(), ContainerPath::new(at));
+        let links = [
+            made("liba.so.1", "/usr/lib/tegra/liba.so"),
+            made("/usr/lib/tegra/liba.so.1.2", "/usr/lib/tegra/liba.so.1"),
+        ];
+        assert_eq!(intents[4..6], links);
+        let libraries = What::LibraryPath(LibraryPath {
+            directories: vec![Place::At(ContainerPath::new("/usr/lib/tegra"))],
+            after_hooks: false,
+        });
+        assert_eq!(intents[6].what, libraries);
         assert_eq!(
             warnings,
             ["/usr/lib/tegra/loop leads nowhere", "/missing is missing"]
         );
-        assert!(draft.edits.device_nodes.is_empty());
-        let chosen = Tree {
-            ldconfig: Some("/opt/ldconfig".into()),
-            ..tree.clone()
-        };
-        let (draft, _) = chosen.common(&entries).unwrap();
-        let update = words(&draft.hooks[2]).join(" ");
-        let expected = "update-ldcache --ldconfig-path /opt/ldconfig --folder /usr/lib/tegra";
-        assert_eq!(update, expected);
-        let (edits, warnings) = tree.listed_nodes(&entries, &|_, _| true);
-        assert_eq!((edits.device_nodes.len(), warnings.len()), (1, 0));
-        let (edits, _) = tree.listed_nodes(&entries, &|path, _| path != "/dev/null");
-        assert!(edits.device_nodes.is_empty());
+        let (nodes, warnings) = tree.listed_nodes(&entries, &|_, _| true);
+        assert_eq!((nodes.len(), warnings.len()), (1, 0));
+        let (nodes, _) = tree.listed_nodes(&entries, &|path, _| path != "/dev/null");
+        assert!(nodes.is_empty());
     }
 }

@@ -2,20 +2,17 @@
 //!
 //! Only a node's path is recorded: the node may be made later.
 
-use libnvc::Result;
-use nvc_cdi::{CHARACTER, DeviceNode, Edits};
+use libnvc::host::nodes::IMEX_DIRECTORY;
+use libnvc::plan::{Device, Intent, What};
+use libnvc::{ContainerPath, HostPath, Result};
 
-use crate::Options;
+use crate::Find;
 use crate::channels::{Channels, number};
-use crate::content::Content;
-use crate::draft::DraftDevice;
+use crate::content::{Content, FoundDevice};
 use crate::driver;
 use crate::nodes::Nodes;
 
-/// Directory of the channels' nodes.
-pub(super) const DIRECTORY: &str = "/dev/nvidia-caps-imex-channels";
-
-pub(super) fn find(options: &Options) -> Result<Content> {
+pub(super) fn find(options: &Find) -> Result<Content> {
     let (nodes, mut warnings) = (driver::nodes(options), Vec::new());
     let numbers = match &options.channels {
         Channels::All => of_this_machine(&nodes, &mut warnings),
@@ -31,26 +28,24 @@ pub(super) fn find(options: &Options) -> Result<Content> {
 
 /// Returns the channels that have a node. Adds the reasons why nodes are left out to `refused`.
 fn of_this_machine(nodes: &Nodes, refused: &mut Vec<String>) -> Vec<u32> {
-    let paths = nodes.matching(DIRECTORY, |name| name.starts_with("channel"), refused);
+    let paths = nodes.matching(IMEX_DIRECTORY, |name| name.starts_with("channel"), refused);
     let names = paths.iter().filter_map(|path| path.rsplit('/').next());
     names.filter_map(|name| number(name).ok()).collect()
 }
 
-fn device(nodes: &Nodes, number: u32) -> Result<DraftDevice> {
-    let path = format!("{DIRECTORY}/channel{number}");
-    nodes.look_up(&path)?;
-    let host_path = nodes.root.join(path.trim_start_matches('/'));
-    let node = DeviceNode {
-        path,
-        host_path: host_path.display().to_string(),
-        kind: CHARACTER.into(),
-        ..DeviceNode::default()
-    };
-    let edits = Edits {
-        device_nodes: vec![node],
-        ..Edits::default()
-    };
-    Ok(DraftDevice::new(number.to_string(), edits))
+fn device(nodes: &Nodes, number: u32) -> Result<FoundDevice> {
+    let path = format!("{IMEX_DIRECTORY}/channel{number}");
+    let node = nodes.look_up(&path)?;
+    let what = What::Device(Device {
+        source: HostPath::new(nodes.root.join(path.trim_start_matches('/'))),
+        number: node.number(),
+        owner: None,
+        at: ContainerPath::new(path),
+        bind: true,
+        allow: true,
+    });
+    let intents = vec![Intent::required(what)];
+    Ok(FoundDevice::new(number.to_string(), intents))
 }
 
 #[cfg(test)]
@@ -60,13 +55,14 @@ mod tests {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
     use super::*;
+    use crate::content::DeviceName;
 
     /// Anybody who can write to the host's /dev chooses the names there.
     #[test]
     #[ignore = "needs root"]
     fn nodes_with_other_names_are_left_out() {
         let dir = tempfile::tempdir().unwrap();
-        let directory = dir.path().join(DIRECTORY.trim_start_matches('/'));
+        let directory = dir.path().join(IMEX_DIRECTORY.trim_start_matches('/'));
         std::fs::create_dir_all(&directory).unwrap();
         for (name, minor) in [
             ("channel7", 7),
@@ -92,7 +88,6 @@ mod tests {
         let drivers = "Character devices:\n235 nvidia-caps-imex-channels\n";
         let nodes = Nodes {
             root: dir.path().into(),
-            groups: false,
             drivers: CharDrivers::of(drivers, ""),
         };
         let mut refused = Vec::new();
@@ -100,7 +95,8 @@ mod tests {
         assert_eq!(numbers, [1_048_575, 2048, 7]);
         assert_eq!(refused.len(), 7, "{refused:?}");
         for number in numbers {
-            assert_eq!(device(&nodes, number).unwrap().name, number.to_string());
+            let name = DeviceName::Word(number.to_string());
+            assert_eq!(device(&nodes, number).unwrap().name, name);
         }
         assert!(device(&nodes, 3).is_err());
     }

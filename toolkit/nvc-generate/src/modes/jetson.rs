@@ -6,23 +6,19 @@ use std::path::{Path, PathBuf};
 use libnvc::request::Request;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::system;
-use nvc_program::hook_names;
 
-use crate::content::Content;
+use crate::Find;
+use crate::content::{Content, DeviceName, FoundDevice};
 use crate::csv::{self, ChosenGpu, Driver, RequestedGpus, list};
 use crate::devices::empty_device;
-use crate::draft::{Draft, DraftDevice};
 use crate::driver::nodes;
-use crate::{Naming, Options, VOID};
 
 /// Directory of the lists.
 const LISTS: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
 const NAMES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 
-pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
-    let needs_nvml =
-        is_enabled(hook_names::ENABLE_CUDA_COMPAT, options) || !options.flags.single_csv_device;
-    let driver = if needs_nvml {
+pub(super) fn find(options: &Find, request: &Request) -> Result<Content> {
+    let driver = if !options.csv.no_compat || !options.csv.single_device {
         Driver::ask(&options.driver_root, &options.query)
     } else {
         Driver::unasked(&options.driver_root, &options.query)
@@ -31,38 +27,26 @@ pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
 }
 
 /// Works like [`find`], with NVML's answers.
-pub(super) fn with_driver(
-    options: &Options,
-    request: &Request,
-    driver: &Driver,
-) -> Result<Content> {
-    let wants_compat = is_enabled(hook_names::ENABLE_CUDA_COMPAT, options);
-    let several = !options.flags.single_csv_device;
+pub(super) fn with_driver(options: &Find, request: &Request, driver: &Driver) -> Result<Content> {
+    let several = !options.csv.single_device;
     let wanted = RequestedGpus::of(request.devices.ids.clone());
     let choice = csv::choose(&wanted, driver.listing(), several).map_err(|refusal| {
         let text = format!("there is no device {}", refusal.id);
         Error::new(ErrorKind::InvalidArgument, text).hint(refusal.hint)
     })?;
-    let has_uuids = choice.devices.iter().any(|gpu| gpu.uuid().is_some());
-    if options.naming == [Naming::Uuid] && !has_uuids && wanted != RequestedGpus::None {
-        let text = "the GPU of a Jetson has no UUID: name it by index";
-        return Err(Error::new(ErrorKind::InvalidArgument, text));
-    }
     let tree = csv::Tree {
         root: options.driver_root.clone(),
-        ldconfig: options.ldconfig.clone(),
         nodes: nodes(options),
-        compat: if wants_compat {
-            driver.compat(&options.csv_compat_root)
+        compat: if options.csv.no_compat {
+            None
         } else {
-            Vec::new()
+            driver.compat(&options.csv.compat_root)
         },
     };
     let (entries, mut warnings) = entries(options)?;
     let found = csv::find(&tree, &entries, &choice, driver)?;
     warnings.extend(found.warnings);
-    let is_empty = |draft: &Draft| draft.is_empty();
-    if warnings.is_empty() && found.devices.iter().any(|(_, draft)| is_empty(draft)) {
+    if warnings.is_empty() && found.devices.iter().any(|(_, found)| found.is_empty()) {
         let what = if entries.is_empty() {
             "anything"
         } else {
@@ -70,32 +54,28 @@ pub(super) fn with_driver(
         };
         warnings.push(format!("no list names {what} of this machine"));
     }
-    let named = |(chosen, draft)| named(&chosen, draft, options);
-    let mut devices: Vec<DraftDevice> = found.devices.into_iter().flat_map(named).collect();
+    let device = |(chosen, intents): (ChosenGpu, _)| FoundDevice {
+        name: DeviceName::Gpu(chosen.index().to_string(), chosen.uuid().map(String::from)),
+        intents,
+    };
+    let mut devices: Vec<FoundDevice> = found.devices.into_iter().map(device).collect();
     if wanted == RequestedGpus::None {
         devices.push(empty_device());
     }
     Ok(Content {
         devices,
-        common: common(found.common, options),
+        common: found.common,
         warnings,
         ..Content::default()
     })
-}
-
-/// Returns the edits for every container. The document says itself what other programs must not touch.
-fn common(mut common: Draft, options: &Options) -> Draft {
-    common.edits.env.retain(|variable| variable != VOID);
-    common.hooks.retain(|hook| is_enabled(hook.name, options));
-    common
 }
 
 /// Reads the lists, without the links to ignore; warns about those that do not exist.
 ///
 /// # Errors
 /// One cannot be read, or none of those that were named exists.
-fn entries(options: &Options) -> Result<(Vec<csv::Entry>, Vec<String>)> {
-    let files: Vec<PathBuf> = match options.csv_files.as_slice() {
+fn entries(options: &Find) -> Result<(Vec<csv::Entry>, Vec<String>)> {
+    let files: Vec<PathBuf> = match options.csv.files.as_slice() {
         [] => NAMES
             .iter()
             .map(|name| Path::new(LISTS).join(name))
@@ -118,31 +98,10 @@ fn entries(options: &Options) -> Result<(Vec<csv::Entry>, Vec<String>)> {
         return Err(error);
     }
     entries.retain(|entry| {
-        !(entry.kind == csv::Kind::Link && is_ignored(&options.csv_ignore, &entry.path))
+        !(entry.kind == csv::Kind::Link && is_ignored(&options.csv.ignore, &entry.path))
     });
     let warnings = missing.iter().map(Error::message);
     Ok((entries, warnings.collect()))
-}
-
-/// Returns true unless the options disable a hook.
-fn is_enabled(name: &str, options: &Options) -> bool {
-    let hooks = &options.hooks;
-    let is_off = hooks.disabled.contains(name) || hooks.disabled.contains("all");
-    !is_off || hooks.enabled.contains(name)
-}
-
-/// Returns a GPU under each of its names.
-fn named(chosen: &ChosenGpu, mut draft: Draft, options: &Options) -> Vec<DraftDevice> {
-    draft.hooks.retain(|hook| is_enabled(hook.name, options));
-    let index = chosen.index();
-    let name = |naming: &Naming| match naming {
-        Naming::Index => Some(index.to_string()),
-        Naming::TypeIndex => Some(format!("gpu{index}")),
-        Naming::Uuid => chosen.uuid().map(String::from),
-    };
-    let names = options.naming.iter().filter_map(name);
-    let device = |name| DraftDevice::new(name, draft.clone());
-    names.map(device).collect()
 }
 
 /// Returns true if a link matches a pattern: `**/X` compares the file name, any other pattern the whole path, of which
@@ -169,7 +128,7 @@ mod tests {
 
     use super::*;
     use crate::tests::options;
-    use crate::{Mode, generate};
+    use crate::{Csv, Mode, Naming, generate};
 
     /// Returns what a specification of a tree with two lists mounts and links.
     fn content(files: &[&str], ignored: &[&str]) -> Result<(Vec<String>, Vec<String>)> {
@@ -187,14 +146,18 @@ mod tests {
             fs::write(at(&format!("{name}.csv")), list).unwrap();
         }
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        let made = generate(&Options {
-            mode: Mode::Csv,
-            naming: vec![Naming::Index],
+        let mut options = options(false);
+        options.names.naming = vec![Naming::Index];
+        options.find = Find {
             driver_root: dir.path().into(),
-            csv_files: files.iter().map(|name| at(name)).collect(),
-            csv_ignore: words(ignored),
-            ..options(false)
-        })?;
+            csv: Csv {
+                files: files.iter().map(|name| at(name)).collect(),
+                ignore: words(ignored),
+                ..Csv::default()
+            },
+            ..Find::new(Mode::Csv)
+        };
+        let made = generate(&options)?;
         let edits = made.spec.container_edits;
         let mounts = edits.mounts.into_iter().map(|mount| mount.container_path);
         let arguments = edits.hooks.into_iter().flat_map(|hook| hook.args);

@@ -3,18 +3,16 @@
 use libnvc::host::nvcaps::{DEVICES, MigMinors};
 use libnvc::request::Request;
 use libnvc::{Error, ErrorKind, Result};
-use nvc_cdi::Edits;
 
-use crate::Options;
-use crate::content::Content;
-use crate::draft::DraftDevice;
+use crate::Find;
+use crate::content::{Content, FoundDevice};
 use crate::driver;
 use crate::nodes::Nodes;
 
 /// The rights, by their names in the kernel's table.
 const RIGHTS: [&str; 2] = ["config", "monitor"];
 
-pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
+pub(super) fn find(options: &Find, request: &Request) -> Result<Content> {
     let names = names(&request.devices.ids)?;
     Ok(match MigMinors::read() {
         Ok(minors) => content(&driver::nodes(options), &minors, &names),
@@ -53,9 +51,8 @@ fn content(nodes: &Nodes, minors: &MigMinors, names: &[&str]) -> Content {
             content.warnings.push(text);
             continue;
         };
-        let mut edits = Edits::default();
-        match nodes.add(&format!("{DEVICES}/nvidia-cap{minor}"), &mut edits) {
-            Ok(()) => content.devices.push(DraftDevice::new(*name, edits)),
+        match nodes.device(&format!("{DEVICES}/nvidia-cap{minor}")) {
+            Ok(device) => content.devices.push(FoundDevice::new(*name, vec![device])),
             Err(error) => content.warnings.push(error.message()),
         }
     }
@@ -69,6 +66,7 @@ mod tests {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
     use super::*;
+    use crate::content::DeviceName;
 
     #[test]
     fn rights_have_names() {
@@ -93,15 +91,14 @@ mod tests {
         mknod(&directory.join("nvidia-cap1"), SFlag::S_IFCHR, mode, number).unwrap();
         let nodes = Nodes {
             root: dir.path().into(),
-            groups: false,
             drivers: CharDrivers::of("Character devices:\n511 nvidia-caps\n", ""),
         };
         let found = content(&nodes, &MigMinors::from("config 1\nmonitor 2\n"), &RIGHTS);
         let [config] = &found.devices[..] else {
             panic!("{found:?}");
         };
-        assert_eq!(config.name, "config");
-        assert_eq!(config.draft.edits.device_nodes.len(), 1);
+        assert_eq!(config.name, DeviceName::Word("config".into()));
+        assert_eq!(config.intents.len(), 1);
         assert_eq!(found.warnings.len(), 1, "the node of monitor is missing");
         let found = content(&nodes, &MigMinors::from(""), &RIGHTS);
         assert!(found.devices.is_empty());

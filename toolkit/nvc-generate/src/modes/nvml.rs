@@ -1,7 +1,5 @@
 //! Plans the GPUs and MIG devices that NVML lists.
 
-use std::path::Path;
-
 use libnvc::Result;
 use libnvc::host::{CharDrivers, DeviceInfo, DriverInfo, DriverSession, nodes};
 use libnvc::options::CudaCompatMode;
@@ -9,13 +7,10 @@ use libnvc::plan::{self, Plan};
 use libnvc::request::Request;
 use libnvc::survey::Host;
 use nvc_policy::{platform, session};
-use nvc_program::hook_names;
 
-use crate::content::Content;
-use crate::document::PARTS;
-use crate::draft::{DraftDevice, DraftHook};
+use crate::content::{Content, FoundDevice};
 use crate::exposed::Exposure;
-use crate::{Automatic, Files, Options, csv, devices, driver, render};
+use crate::{Automatic, Files, Find, csv, devices, driver};
 
 /// The warning if `all` is nothing.
 pub const NO_GPU: &str = "NVML lists no GPU: \"all\" gives the container what \"none\" gives";
@@ -29,12 +24,12 @@ pub struct DriverPlan {
     pub plan: Plan,
 }
 
-/// Queries NVML, selects the requested devices and plans them, for an unknown image.
+/// Queries NVML, selects the requested devices and plans them. Sources are paths of the host.
 ///
 /// # Errors
 /// The driver does not respond, or the devices' forms or names are unknown; those of [`libnvc::plan::plan`], with their
 /// phase.
-pub fn plan(options: &Options, request: Request) -> Result<DriverPlan> {
+pub fn plan(options: &Find, request: Request) -> Result<DriverPlan> {
     let mut session = driver::session(options)?;
     // While NVML is busy: its version is almost always that of the libraries.
     let files = early_files(options);
@@ -44,7 +39,7 @@ pub fn plan(options: &Options, request: Request) -> Result<DriverPlan> {
 
 /// Works like [`plan`], unless the answers are those of a Jetson.
 pub(super) fn plan_unless_jetson(
-    options: &Options,
+    options: &Find,
     request: Request,
     has_tegra_files: bool,
 ) -> Result<Automatic<DriverPlan>> {
@@ -63,12 +58,12 @@ pub(super) fn plan_unless_jetson(
 }
 
 /// Returns the driver's files by the version in their names.
-fn early_files(options: &Options) -> Option<Result<DriverInfo>> {
+fn early_files(options: &Find) -> Option<Result<DriverInfo>> {
     (options.files == Files::Listed).then(|| driver::files(options, None))
 }
 
 fn plan_answered(
-    options: &Options,
+    options: &Find,
     mut request: Request,
     mut session: DriverSession,
     files: Option<Result<DriverInfo>>,
@@ -100,11 +95,14 @@ fn plan_answered(
     }
     let mut host = Host::new(driver::root(options), driver, info, chosen);
     let mut plan = plan::plan(&request, &host)?;
-    let warnings = Exposure::of_plan(&mut plan, options)?;
+    let parts = plan.devices.iter_mut().map(|part| &mut part.intents);
+    for intents in parts.chain([&mut plan.common]) {
+        let warnings = driver::on_host(intents, options)?;
+        host.chosen.missing.extend(warnings);
+    }
     if options.files == Files::AtStart {
         Exposure::of_roots(options)?;
     }
-    host.chosen.missing.extend(warnings);
     Ok(DriverPlan {
         host,
         request,
@@ -115,7 +113,7 @@ fn plan_answered(
 /// Clears a request for `all` on a machine without a GPU, if the caller allows that; returns the warning.
 ///
 /// Every CUDA image asks for `all`. GPUs that exist and fail are another case, as is one that is named.
-fn none_of_all(options: &Options, info: &DeviceInfo, request: &mut Request) -> Option<String> {
+fn none_of_all(options: &Find, info: &DeviceInfo, request: &mut Request) -> Option<String> {
     let ids = &request.devices.ids;
     let is_all = !ids.is_empty() && ids.iter().all(|id| id.eq_ignore_ascii_case("all"));
     let is_empty = info.gpus.is_empty() && info.failed.is_empty();
@@ -127,97 +125,37 @@ fn none_of_all(options: &Options, info: &DeviceInfo, request: &mut Request) -> O
     Some(NO_GPU.into())
 }
 
-pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
+pub(super) fn find(options: &Find, request: Request) -> Result<Content> {
     Ok(content(options, plan(options, request)?))
 }
 
-/// Renders a plan.
-pub(super) fn content(options: &Options, found: DriverPlan) -> Content {
+/// Returns the devices of a plan.
+pub(super) fn content(options: &Find, found: DriverPlan) -> Content {
     let DriverPlan {
         host,
         request,
         plan,
     } = found;
-    let rendered = render::plan(&plan, options);
-    let named = |part| devices::named(options, part);
-    let devices: Vec<DraftDevice> = if request.devices.ids.is_empty() {
+    let parts = plan.devices.into_iter();
+    let devices: Vec<FoundDevice> = if request.devices.ids.is_empty() {
         vec![devices::empty_device()]
     } else {
-        rendered.devices.into_iter().flat_map(named).collect()
+        parts.map(devices::found).collect()
     };
-    let parts = if options.flags.coherent_annotations {
-        by_coherence(options, &host.devices, &devices)
+    let parts = if options.coherence {
+        devices::by_coherence(&host.devices, &devices)
     } else {
         Vec::new()
     };
-    let mut common = rendered.common;
-    if options.files == Files::AtStart {
-        common.hooks.insert(0, live_hook(options));
-    }
     let mut warnings = host.chosen.missing.clone();
     if options.files == Files::Listed {
         warnings.extend(host.driver.missing_libraries(request.capabilities));
     }
     Content {
         devices,
-        common,
+        common: plan.common,
         parts,
         warnings,
         host: Some(host),
     }
-}
-
-/// Returns the devices of each kind of memory that this machine has.
-fn by_coherence(
-    options: &Options,
-    info: &DeviceInfo,
-    devices: &[DraftDevice],
-) -> Vec<(&'static str, Vec<DraftDevice>)> {
-    let parts = devices::by_coherence(options, info, devices);
-    let parts = PARTS.into_iter().zip(parts);
-    parts.filter(|(_, devices)| !devices.is_empty()).collect()
-}
-
-/// Returns the part of the merged hook that finds the driver's files.
-fn live_hook(options: &Options) -> DraftHook {
-    let mut words = vec!["--discover".to_owned()];
-    let mut add = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
-    let root = driver::root(options);
-    if root != Path::new("/") {
-        add("--driver-root", &root.to_string_lossy());
-    }
-    for (option, paths) in [
-        ("--library-search-path", &options.library_search),
-        ("--config-search-path", &options.config_search),
-    ] {
-        for path in paths {
-            add(option, &path.to_string_lossy());
-        }
-    }
-    if let Some(path) = &options.ldconfig {
-        add("--ldconfig-path", path);
-    }
-    for hook in [
-        hook_names::CREATE_SYMLINKS,
-        hook_names::ENABLE_CUDA_COMPAT,
-        hook_names::UPDATE_LDCACHE,
-    ] {
-        if options.hooks.is_off(hook) {
-            add("--without", hook);
-        }
-    }
-    let flags = [
-        (
-            "--no-ipc",
-            options.flags.no_ipc || options.hooks.is_off(hook_names::MOUNT_SOCKETS),
-        ),
-        ("--no-compat32", options.flags.no_compat32),
-        (
-            "--explicit-driver-libraries",
-            options.flags.explicit_driver_libraries,
-        ),
-    ];
-    let given = flags.iter().filter(|(_, given)| *given);
-    words.extend(given.map(|(option, _)| option.to_string()));
-    DraftHook::new("discover", words)
 }

@@ -3,21 +3,18 @@
 use libnvc::host::{DriverInfo, search};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{Intent, Item, Link, Place, What};
-use libnvc::request::Request;
+use libnvc::request::{Placement, Request};
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
-use nvc_cdi::Edits;
 
-use crate::content::Content;
+use crate::Find;
+use crate::content::{Content, FoundDevice};
 use crate::devices::empty_device;
-use crate::draft::DraftDevice;
 use crate::driver::{self, nodes};
-use crate::exposed::Exposure;
-use crate::{Options, render};
 
 /// The library without which CUDA does not work.
 const CUDA: &str = "libcuda.so.1.1";
 
-pub(super) fn find(options: &Options, mut request: Request) -> Result<Content> {
+pub(super) fn find(options: &Find, mut request: Request) -> Result<Content> {
     let session = driver::session(options)?;
     let missing = || {
         Error::new(
@@ -31,12 +28,12 @@ pub(super) fn find(options: &Options, mut request: Request) -> Result<Content> {
     let device = if request.devices.ids.is_empty() {
         empty_device()
     } else {
-        let mut edits = Edits::default();
-        nodes(options).add("/dev/dxg", &mut edits)?;
-        DraftDevice::new("all", edits)
+        FoundDevice::new("all", vec![nodes(options).device("/dev/dxg")?])
     };
     // The driver store has no version to compare with.
     request.policy.cuda_compat = CudaCompatMode::Disabled;
+    // Its files name each other by path.
+    request.policy.placement = Placement::AsHost;
     let mut intents = Item::Whole(&driver).plan(&request);
     let program = wsl.store.join("nvidia-smi");
     if driver.files.iter().any(|file| file.path == program) {
@@ -46,10 +43,10 @@ pub(super) fn find(options: &Options, mut request: Request) -> Result<Content> {
             replaces: false,
         })));
     }
-    let warnings = Exposure::of(&mut intents, options)?;
+    let warnings = driver::on_host(&mut intents, options)?;
     Ok(Content {
         devices: vec![device],
-        common: render::draft(&intents, options),
+        common: intents,
         warnings,
         ..Content::default()
     })

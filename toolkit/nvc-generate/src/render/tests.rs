@@ -2,19 +2,16 @@
 
 #![allow(clippy::unwrap_used)]
 
-use libnvc::HostPath;
 use libnvc::host::{Daemon, DeviceRole};
-use libnvc::plan::{EglProfile, Link, Need};
+use libnvc::plan::{DriverProc, EglDevices, EglProfile, FileMode, Link, Need};
 use libnvc::testing::{device, mount, proc_with};
 
 use super::*;
-use crate::Mode;
 
-fn options() -> Options {
-    let mut options = Options::new(Mode::Nvml, "/usr/bin/nvidia-cdi-hook".into());
-    options.hooks.is_ours = true;
-    options.ldconfig = Some("/sbin/ldconfig".into());
-    options
+fn rendering() -> Rendering {
+    let mut rendering = crate::tests::options(false).rendering;
+    rendering.ldconfig = Some("/sbin/ldconfig".into());
+    rendering
 }
 
 fn link(at: &str, target: &str) -> Intent {
@@ -25,52 +22,52 @@ fn link(at: &str, target: &str) -> Intent {
     }))
 }
 
-fn fixed() -> Plan {
-    Plan {
-        common: vec![
-            proc_with(ProcDevices::Own),
-            Intent::best_effort(What::EglProfile(EglProfile {
-                devices: EglDevices::Own,
-            })),
-            mount("/usr/bin/nvidia-smi", FileClass::Program),
-            mount("/usr/lib64/libcuda.so.535.1", FileClass::Library),
-            link("/usr/lib64/libcuda.so.1", "libcuda.so.535.1"),
-            link("/usr/lib64/libcuda.so", "libcuda.so.1"),
-            Intent::best_effort(What::CudaCompat(CudaCompat {
-                host_driver: "535.1".into(),
-                host_cuda: None,
-                root: None,
-                how: libnvc::plan::CompatUse::Search,
-                capabilities: libnvc::request::Capabilities::all(),
-            })),
-            Intent::best_effort(What::Sockets(Sockets {
-                root: HostPath::new("/"),
-                daemons: Daemon::ALL.to_vec(),
-            })),
-            device(DeviceRole::Control.path(), 195, 255),
-            Intent::required(What::LibraryPath(LibraryPath {
-                directories: vec![Place::At(ContainerPath::new("/usr/lib64"))],
-                after_hooks: false,
-            })),
-            Intent::void(),
-        ],
-        devices: vec![Part {
-            kind: PartKind::Gpu,
-            names: vec!["0".into(), "GPU-1".into()],
-            intents: vec![
-                device("/dev/nvidia0", 195, 0),
-                Intent {
-                    need: Need::BestEffort,
-                    ..device("/dev/dri/card1", 226, 1)
-                },
-                link("/dev/dri/by-path/pci-0000:3b:00.0-card", "../card1"),
-            ],
-        }],
-    }
+fn common() -> Vec<Intent> {
+    vec![
+        proc_with(ProcDevices::Own),
+        Intent::best_effort(What::EglProfile(EglProfile {
+            devices: EglDevices::Own,
+        })),
+        mount("/usr/bin/nvidia-smi", FileClass::Program),
+        mount("/usr/lib64/libcuda.so.535.1", FileClass::Library),
+        link("/usr/lib64/libcuda.so.1", "libcuda.so.535.1"),
+        link("/usr/lib64/libcuda.so", "libcuda.so.1"),
+        Intent::best_effort(What::CudaCompat(CudaCompat {
+            host_driver: "535.1".into(),
+            host_cuda: Some("12.2".into()),
+            root: None,
+            how: CompatUse::Search,
+            capabilities: libnvc::request::Capabilities::COMPUTE,
+        })),
+        Intent::best_effort(What::Sockets(Sockets {
+            root: HostPath::new("/"),
+            daemons: Daemon::ALL.to_vec(),
+        })),
+        device(DeviceRole::Control.path(), 195, 255),
+        Intent::required(What::LibraryPath(LibraryPath {
+            directories: vec![Place::At(ContainerPath::new("/usr/lib64"))],
+            after_hooks: false,
+        })),
+        Intent::void(),
+    ]
 }
 
-fn lines(draft: &Draft) -> Vec<String> {
-    let edits = &draft.edits;
+fn gpu() -> Vec<Intent> {
+    vec![
+        device("/dev/nvidia0", 195, 0),
+        Intent {
+            need: Need::BestEffort,
+            ..device("/dev/dri/card1", 226, 1)
+        },
+        link("/dev/dri/by-path/pci-0000:3b:00.0-card", "../card1"),
+        Intent::best_effort(What::Mode(FileMode {
+            at: ContainerPath::new("/dev/dri"),
+            mode: 0o755,
+        })),
+    ]
+}
+
+fn lines(edits: &Edits) -> Vec<String> {
     let mut lines: Vec<String> = edits
         .env
         .iter()
@@ -83,9 +80,8 @@ fn lines(draft: &Draft) -> Vec<String> {
         };
         lines.push(format!("node {}{from} {}", node.path, node.permissions));
     }
-    for hook in &draft.hooks {
-        let words = [&[hook.name.to_owned()], &hook.arguments[..]].concat();
-        lines.push(format!("hook {}", words.join(" ")));
+    for hook in &edits.hooks {
+        lines.push(format!("hook {}", hook.args[1..].join(" ")));
     }
     for mount in &edits.mounts {
         let options = mount.options.join(",");
@@ -97,11 +93,15 @@ fn lines(draft: &Draft) -> Vec<String> {
     lines
 }
 
+fn specification(intents: &[Intent], rendering: &Rendering) -> Vec<String> {
+    lines(&of_specification(intents, &[], rendering).unwrap())
+}
+
 #[test]
 fn separate_hooks() {
-    let content = plan(&fixed(), &options());
+    let mut rendering = rendering();
     assert_eq!(
-        lines(&content.common),
+        specification(&common(), &rendering),
         [
             "env NVIDIA_VISIBLE_DEVICES=void",
             "node /dev/nvidiactl rwm",
@@ -116,28 +116,60 @@ fn separate_hooks() {
             "mount /usr/lib64/libcuda.so.535.1 /usr/lib64/libcuda.so.535.1 ro,nosuid,nodev,rbind,rprivate",
         ]
     );
-    let [gpu] = content.devices.as_slice() else {
-        panic!("{content:?}");
-    };
-    assert_eq!(gpu.names, ["0", "GPU-1"]);
-    assert_eq!(
-        lines(&gpu.draft),
-        [
-            "node /dev/nvidia0 rwm",
-            "node /dev/dri/card1 rwm",
-            "hook create-symlinks --link ../card1::/dev/dri/by-path/pci-0000:3b:00.0-card",
-        ]
-    );
+    let mut expected = vec![
+        "node /dev/nvidia0 rwm",
+        "node /dev/dri/card1 rwm",
+        "hook create-symlinks --link ../card1::/dev/dri/by-path/pci-0000:3b:00.0-card",
+    ];
+    assert_eq!(specification(&gpu(), &rendering), expected);
+    rendering.hooks.enabled.insert(CHMOD.into());
+    expected.push("hook chmod --mode 755 --path /dev/dri");
+    assert_eq!(specification(&gpu(), &rendering), expected);
+    rendering.hooks.disabled.insert("all".into());
+    expected.remove(2);
+    assert_eq!(specification(&gpu(), &rendering), expected);
+}
+
+/// In a container, a hook does what is no node and no variable.
+#[test]
+fn a_hook_gets_the_rest_of_a_plan() {
+    let mut rendering = rendering();
+    rendering.hooks.disabled.insert(FILTER_DRIVER_PROC.into());
+    let all = [gpu(), common()].concat();
+    let edits = nodes_and_variables(&all, &rendering);
+    assert_eq!(edits.device_nodes.len(), 3);
+    assert!(edits.mounts.is_empty() && edits.hooks.is_empty());
+    let intents = rendering.hooks.intents(&all);
+    let procfs = What::DriverProc(DriverProc {
+        no_new_nodes: true,
+        devices: ProcDevices::All,
+    });
+    assert!(intents.iter().any(|intent| intent.what == procfs));
+    // Three links, two mounts, procfs, sockets, profile, compatibility libraries, the loader's path.
+    assert_eq!(intents.len(), 10);
+    let hook = apply_hook(&intents, &[], &rendering).unwrap();
+    let plan = hook.args.last().unwrap().strip_prefix("--plan=").unwrap();
+    assert_eq!(handover::decode(plan).unwrap(), intents);
+    let start = [
+        "nvidia-cdi-hook",
+        "apply",
+        "--ldconfig-path",
+        "/sbin/ldconfig",
+    ];
+    assert_eq!(hook.args[..4], start);
 }
 
 #[test]
-fn host_paths_include_the_root() {
-    let options = Options {
+fn sources_are_paths_of_the_host() {
+    let find = crate::Find {
         driver_root: "/run/nvidia/driver".into(),
         dev_root: "/run/nvidia/driver".into(),
-        ..options()
+        ..crate::Find::new(crate::Mode::Nvml)
     };
-    let common = lines(&plan(&fixed(), &options).common);
+    let mut intents = common();
+    let warnings = crate::driver::on_host(&mut intents, &find).unwrap();
+    assert_eq!(warnings, [""; 0]);
+    let common = specification(&intents, &rendering());
     assert!(
         common.contains(&"node /dev/nvidiactl from /run/nvidia/driver/dev/nvidiactl rwm".into())
     );
@@ -155,31 +187,28 @@ fn another_program_replaces_no_file_by_a_link_to_itself() {
             of: Place::At(ContainerPath::new(of)),
         }))
     };
-    let plan = Plan {
-        common: vec![
-            alias("/usr/lib/xorg/a.so", "/usr/lib64/xorg/a.so"),
-            alias("/usr/lib/gbm/b.so", "/usr/lib64/c.so.1"),
-        ],
-        ..Plan::default()
-    };
-    let mut options = options();
-    let hooks = |options: &Options| lines(&super::plan(&plan, options).common).join("");
+    let plan = [
+        alias("/usr/lib/xorg/a.so", "/usr/lib64/xorg/a.so"),
+        alias("/usr/lib/gbm/b.so", "/usr/lib64/c.so.1"),
+    ];
+    let mut rendering = rendering();
+    let hooks = |rendering: &Rendering| specification(&plan, rendering).join("");
     let other = "--link /usr/lib64/c.so.1::/usr/lib/gbm/b.so";
     let both = format!("--link /usr/lib64/xorg/a.so::/usr/lib/xorg/a.so {other}");
-    assert_eq!(hooks(&options), format!("hook create-symlinks {both}"));
-    options.hooks.is_ours = false;
-    assert_eq!(hooks(&options), format!("hook create-symlinks {other}"));
+    assert_eq!(hooks(&rendering), format!("hook create-symlinks {both}"));
+    rendering.hooks.is_ours = false;
+    assert_eq!(hooks(&rendering), format!("hook create-symlinks {other}"));
 }
 
 /// Older programs of upstream fail if they do not know a hook.
 #[test]
 fn only_our_program_mounts_sockets() {
-    let mut options = options();
-    let has_sockets = |options: &Options| {
-        let common = lines(&plan(&fixed(), options).common);
+    let mut rendering = rendering();
+    let has_sockets = |rendering: &Rendering| {
+        let common = specification(&common(), rendering);
         common.iter().any(|line| line.contains("socket"))
     };
-    assert!(has_sockets(&options));
-    options.hooks.is_ours = false;
-    assert!(!has_sockets(&options));
+    assert!(has_sockets(&rendering));
+    rendering.hooks.is_ours = false;
+    assert!(!has_sockets(&rendering));
 }

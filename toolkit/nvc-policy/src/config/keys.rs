@@ -270,7 +270,7 @@ keys! {
     /// `[nvidia-ctk]`.
     "nvidia-ctk" ctk: Ctk {
         /// nvidia-ctk, beside which nvidia-cdi-hook may be found.
-        "path" path: String = "nvidia-ctk", has its;
+        "path" (CTK_PATH) path: String = "nvidia-ctk", has its;
     }
 }
 

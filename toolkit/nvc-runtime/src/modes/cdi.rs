@@ -6,7 +6,6 @@ use nvc_policy::image::qualified;
 
 use super::jit_cdi;
 use crate::error::{Result, refused};
-use crate::explain::{self, Source};
 use crate::job::Job;
 use crate::spec_edits;
 
@@ -34,11 +33,5 @@ fn from_files(job: &mut Job<'_>, names: &[String]) -> Result<()> {
         error.context(failed)
     })?;
     warnings.iter().for_each(|warning| job.warn(warning));
-    let source = Source {
-        host: None,
-        reason: &format!("CDI specification of {}", names.join(", ")),
-        request: "",
-    };
-    explain::edits(job.log, &edits, &source);
     spec_edits::apply(job, &mut [edits]).map_err(|error| error.context(failed))
 }

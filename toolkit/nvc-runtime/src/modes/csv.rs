@@ -2,17 +2,16 @@
 
 use std::path::Path;
 
+use libnvc::ContainerPath;
 use libnvc::host::query::QueryProgram;
-use nvc_cdi::Edits;
-use nvc_generate::VOID;
+use libnvc::plan::{Intent, Place, What};
 use nvc_generate::csv::{self, Choice, Driver, RequestedGpus, Tree, list, requirements};
 use nvc_hostfile::cause;
 use nvc_policy::config::Config;
 use nvc_policy::image;
 
 use crate::error::{Result, refused};
-use crate::explain::{self, Source};
-use crate::job::{GpuRequest, Job, SINGLE_CSV_DEVICE, ldconfig, nodes};
+use crate::job::{GpuRequest, Job, SINGLE_CSV_DEVICE, nodes};
 use crate::spec_edits;
 
 /// The start of an error about devices.
@@ -63,21 +62,11 @@ pub(super) fn with_driver(mut job: Job<'_>, driver: &Driver) -> Result<()> {
             format!("Ignoring {JETPACK} of an unprivileged container: only the usual lists count");
         job.warn(&text);
     }
-    let edits = files(&mut job, all, &choice, driver)?;
-    let mut given = job.gated_features();
-    for edits in &mut given {
-        edits.env.push(VOID.into());
-    }
-    given.push(edits);
-    let source = Source {
-        host: None,
-        reason: "the lists of files, or a feature that its own variable requests",
-        request: "",
-    };
-    for edits in &given {
-        explain::edits(job.log, edits, &source);
-    }
-    spec_edits::apply(&mut job, &mut given)
+    let files = files(&mut job, all, &choice, driver)?;
+    let mut intents = job.gated_features();
+    intents.extend(files);
+    intents.push(Intent::void());
+    spec_edits::give(&mut job, &intents, None)
 }
 
 fn choose(wanted: &RequestedGpus, driver: &Driver, config: &Config) -> Result<Choice> {
@@ -89,14 +78,17 @@ fn choose(wanted: &RequestedGpus, driver: &Driver, config: &Config) -> Result<Ch
     })
 }
 
-/// Returns true if there is more than what tells programs that this is a Tegra system.
-fn has_files(edits: &Edits) -> bool {
-    let mut mounts = edits.mounts.iter();
-    mounts.any(|mount| mount.container_path != "/etc/nv_tegra_release")
+/// Returns true if there is a node, or a file that does more than to tell programs that this is a Tegra system.
+fn has_something(intents: &[Intent]) -> bool {
+    intents.iter().any(|intent| match &intent.what {
+        What::Device(_) => true,
+        What::Mount(mount) => mount.place != Place::At(ContainerPath::new(csv::RELEASE)),
+        _ => false,
+    })
 }
 
-/// Returns the edits for the files in the lists, and for the chosen GPUs.
-fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Result<Edits> {
+/// Returns the intents for the files in the lists, and for the chosen GPUs.
+fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Result<Vec<Intent>> {
     let config = job.config;
     let directory = Path::new(&config.runtime.csv_mount_spec_path);
     let failed = |error: std::io::Error, path: &Path| {
@@ -116,10 +108,7 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
         if let Some(warning) = &choice.warning {
             job.warn(warning);
         }
-        return Ok(Edits {
-            env: vec![VOID.into()],
-            ..Edits::default()
-        });
+        return Ok(Vec::new());
     }
     let mut entries = Vec::new();
     for file in &lists {
@@ -129,19 +118,18 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
     let has_compat = !choice.devices.is_empty() && !config.features.disable_cuda_compat_lib_hook;
     let tree = Tree {
         root: nodes.root.clone(),
-        ldconfig: ldconfig(config),
         nodes,
         compat: if has_compat {
             driver.compat(&config.runtime.csv_compat_container_root)
         } else {
-            Vec::new()
+            None
         },
     };
     let found = csv::find(&tree, &entries, choice, driver);
     let found = found.map_err(|error| error.context(WHAT))?;
     let warnings = found.warnings.clone();
-    let edits = found.into_draft().render(&job.hooks.chosen());
-    if !choice.devices.is_empty() && edits.device_nodes.is_empty() && !has_files(&edits) {
+    let intents = found.into_intents();
+    if !choice.devices.is_empty() && !has_something(&intents) {
         let text = format!("nothing of the lists in {} exists", directory.display());
         let cause = warnings.join("; ");
         return Err(refused(text).with_cause(cause).context(WHAT));
@@ -149,5 +137,5 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
     for warning in &warnings {
         job.warn(warning);
     }
-    Ok(edits)
+    Ok(intents)
 }

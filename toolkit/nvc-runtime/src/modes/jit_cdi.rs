@@ -3,32 +3,25 @@
 //! Upstream's specifications ignore `NVIDIA_DRIVER_CAPABILITIES` and `NVIDIA_REQUIRE_*`: every container gets all of the
 //! driver's files, and nothing is checked. Two keys of the configuration change that.
 
-use libnvc::request::{self, Capabilities, DeviceRequest, Request};
+use libnvc::plan::Intent;
+use libnvc::request::{self, Capabilities, DeviceRequest, Placement, Request};
 use libnvc::require::{self, Requirement};
 use libnvc::survey::Host;
 use libnvc::{Error, ErrorKind, Phase};
-use nvc_cdi::Edits;
 use nvc_generate::csv::Driver;
 use nvc_generate::{
-    Automatic, Channels, ContainerEdits, Draft, Mode, Options, VOID, for_container,
-    for_container_unless_jetson, merge,
+    Automatic, Channels, ContainerPlan, Find, Mode, for_container, for_container_unless_jetson,
 };
 use nvc_policy::config::keys::{JIT_CAPABILITIES, JIT_REQUIREMENTS};
-use nvc_policy::image::{
-    DeviceChoice, Policy, capabilities, devices, mig_management, requirements,
-};
+use nvc_policy::image::{Policy, capabilities, devices, mig_management, requirements};
 use nvc_policy::mode;
 use nvc_program::hints::{Reader, advice};
 use nvc_program::messages::Level;
 
 use crate::control_nodes;
 use crate::error::{Result, refused};
-use crate::explain::{self, Source};
-use crate::job::{Job, one_of, options};
+use crate::job::{self, Job, one_of};
 use crate::spec_edits;
-
-/// A part of what the container gets, with the reason for it.
-type Part = (Draft, &'static str);
 
 /// Adds GPUs, and the other devices that the container requests. Adds nothing and returns the driver if the mode is
 /// automatic and the GPUs are a Jetson's.
@@ -42,18 +35,16 @@ pub(super) fn serve(job: &mut Job<'_>, ids: &[&str]) -> Result<Option<Driver>> {
         Automatic::Jetson(driver) => return Ok(Some(driver)),
     };
     warn(job, &found);
-    let ContainerEdits { edits, host, .. } = *found;
+    let ContainerPlan {
+        mut intents, host, ..
+    } = *found;
     if let Some(unmet) = host.as_ref().and_then(|host| demanded.unmet(host)) {
         job.warn(&unmet);
     }
-    let mut parts = vec![(edits, "every container with a GPU of this machine")];
-    parts.extend(features(job));
-    parts.extend(channels(job)?);
-    parts.extend(mig_rights(job, &managed)?);
-    let (given, reasons): (Vec<Draft>, Vec<&str>) = parts.into_iter().unzip();
-    let mut given = rendered(job, given);
-    explain(job, &given, &reasons, host.as_ref());
-    spec_edits::apply(job, &mut given)
+    intents.extend(job.gated_features());
+    intents.extend(channels(job)?);
+    intents.extend(mig_rights(job, &managed)?);
+    spec_edits::give(job, &intents, None)
         .map_err(|error| error.context("failed to inject CDI devices"))
         .map(|()| None)
 }
@@ -75,7 +66,7 @@ fn request(job: &mut Job<'_>, ids: Vec<String>, demanded: &Requirements) -> Resu
         },
         policy: request::Policy {
             demand_nodes: !ids.is_empty(),
-            ..nvc_generate::policy()
+            ..nvc_generate::policy(Placement::AsImage)
         },
         devices: DeviceRequest {
             ids,
@@ -85,12 +76,12 @@ fn request(job: &mut Job<'_>, ids: Vec<String>, demanded: &Requirements) -> Resu
 }
 
 /// Finds the requested GPUs, after making the nodes that NVML needs.
-fn gpus(job: &mut Job<'_>, request: Request) -> Result<Automatic<ContainerEdits>> {
-    let all = options(Mode::Auto, job);
+fn gpus(job: &mut Job<'_>, request: Request) -> Result<Automatic<ContainerPlan>> {
+    let all = job::find(Mode::Auto, job.config);
     let problems = control_nodes::create(job.config);
     let found = match mode::Mode::configured(job.config)? {
         None => for_container_unless_jetson(&all, request),
-        _ => for_container(&all, &request).map(|edits| Automatic::Found(Box::new(edits))),
+        _ => for_container(&all, &request).map(|plan| Automatic::Found(Box::new(plan))),
     };
     // A Jetson's lists say which nodes it has.
     if !matches!(found, Ok(Automatic::Jetson(_))) {
@@ -99,40 +90,30 @@ fn gpus(job: &mut Job<'_>, request: Request) -> Result<Automatic<ContainerEdits>
     found.map_err(|error| not_found(&error, Mode::Auto))
 }
 
-/// Returns the edits for the features that variables of their own request.
-fn features(job: &mut Job<'_>) -> Vec<Part> {
-    let all = job.gated_features().into_iter().map(|edits| {
-        let mut draft = Draft::from(edits);
-        draft.add_variable(VOID);
-        (draft, "a feature that its own variable requests")
-    });
-    all.collect()
-}
-
-/// Returns the edits for the requested IMEX channels.
-fn channels(job: &mut Job<'_>) -> Result<Option<Part>> {
+/// Returns the intents for the requested IMEX channels.
+fn channels(job: &mut Job<'_>) -> Result<Vec<Intent>> {
     let channels = devices::imex_channels(job.request.container, job.request.policy);
     let (channels, ignored) = channels.map_err(refused)?;
     if let Some(warning) = ignored {
         job.warn(&warning);
     }
     if channels.is_empty() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let options = Options {
+    let find = Find {
         channels: Channels::Numbers(channels),
-        ..options(Mode::Imex, job)
+        ..job::find(Mode::Imex, job.config)
     };
-    let found = for_container(&options, &Request::default());
+    let found = for_container(&find, &Request::default());
     let found = found.map_err(|error| not_found(&error, Mode::Imex))?;
     warn(job, &found);
-    Ok(Some((found.edits, "IMEX channels")))
+    Ok(found.intents)
 }
 
-/// Returns the edits for the rights to manage MIG devices; None, with a warning, on a machine without MIG.
-fn mig_rights(job: &mut Job<'_>, managed: &[&str]) -> Result<Option<Part>> {
+/// Returns the intents for the rights to manage MIG devices; none, with a warning, on a machine without MIG.
+fn mig_rights(job: &mut Job<'_>, managed: &[&str]) -> Result<Vec<Intent>> {
     if managed.is_empty() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let request = Request {
         devices: DeviceRequest {
@@ -141,48 +122,21 @@ fn mig_rights(job: &mut Job<'_>, managed: &[&str]) -> Result<Option<Part>> {
         },
         ..Request::default()
     };
-    let options = options(Mode::MigCaps, job);
-    match for_container(&options, &request) {
+    match for_container(&job::find(Mode::MigCaps, job.config), &request) {
         Ok(found) => {
             warn(job, &found);
-            let reason = "NVIDIA_MIG_CONFIG_DEVICES or NVIDIA_MIG_MONITOR_DEVICES";
-            Ok(Some((found.edits, reason)))
+            Ok(found.intents)
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             job.warn(&error.message());
-            Ok(None)
+            Ok(Vec::new())
         }
         Err(error) => Err(not_found(&error, Mode::MigCaps)),
     }
 }
 
-/// Renders the drafts, with one hook for all of them if the program is ours.
-fn rendered(job: &Job<'_>, mut given: Vec<Draft>) -> Vec<Edits> {
-    // A foreign program would take the merged hook for an unknown one, exit 0 and do nothing.
-    if job.hooks.is_ours() {
-        merge(&mut given);
-    }
-    let program = job.hooks.chosen();
-    let given = given.into_iter().map(|draft| draft.render(&program));
-    given.collect()
-}
-
-/// Logs why the container gets what it gets.
-fn explain(job: &mut Job<'_>, given: &[Edits], reasons: &[&str], host: Option<&Host>) {
-    let DeviceChoice { devices, origin } = job.request.choice;
-    let request = format!("{devices} by {origin}");
-    for (edits, reason) in given.iter().zip(reasons) {
-        let source = Source {
-            host,
-            reason,
-            request: &request,
-        };
-        explain::edits(job.log, edits, &source);
-    }
-}
-
 /// Logs warnings.
-fn warn(job: &mut Job<'_>, found: &ContainerEdits) {
+fn warn(job: &mut Job<'_>, found: &ContainerPlan) {
     for warning in &found.warnings {
         job.warn(warning);
     }

@@ -7,12 +7,12 @@ use std::time::SystemTime;
 use libnvc::ErrorKind;
 use libnvc::host::{DeviceRole, Gpu, Inventory};
 use libnvc::plan::{Intent, What};
-use libnvc::request::{self, DeviceRequest, Request};
+use libnvc::request::{self, DeviceRequest, Placement, Request};
 use libnvc::survey::Host;
 use nvc_cdi::Edits;
 use nvc_generate::{
-    DriverPlan, Files, Mode, NO_GPU, Options, addresses_of_module, displays, driver_files, edits,
-    graphics, plan,
+    DriverPlan, Files, Find, Mode, NO_GPU, addresses_of_module, displays, driver_files, graphics,
+    plan,
 };
 use nvc_policy::image::{Devices, capabilities, mig_management};
 use nvc_program::hook_names;
@@ -20,7 +20,7 @@ use nvc_program::messages::Level;
 
 use crate::error::{Result, refused};
 use crate::injection::{self, ResolvedDevices};
-use crate::job::{GpuRequest, Job, nodes, options};
+use crate::job::{self, GpuRequest, Job, nodes};
 use crate::spec_edits;
 
 /// Edits the specification of a GPU container.
@@ -46,17 +46,17 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
         }
     };
     if wants_graphics {
-        let options = options(Mode::Nvml, &job);
+        let find = job::find(Mode::Nvml, job.config);
         let failed = |error: libnvc::Error| error.context("failed to create mounts discoverer");
         if devices.is_none() {
             let addresses = addresses(&mut job);
-            all.push(displays(&options, &addresses).map_err(failed)?);
+            all.extend(displays(&find, &addresses).map_err(failed)?);
         }
-        let (files, warnings) = graphics(&options).map_err(failed)?;
+        let (files, warnings) = graphics(&find).map_err(failed)?;
         warnings.iter().for_each(|warning| job.warn(warning));
-        all.push(files);
+        all.extend(files);
     }
-    all.extend(cuda_compat(&job)?);
+    let compat = cuda_compat(&mut job)?;
     let (nodes, mut resolved) = devices.unwrap_or_default();
     let chosen = &job.request.choice.devices;
     if *chosen == Devices::All && mig_management::is_requested(&container.environment) {
@@ -66,8 +66,8 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
             inventory: None,
         };
     }
-    all.push(nodes);
-    spec_edits::apply(&mut job, &mut all)?;
+    all.extend(nodes);
+    spec_edits::give(&mut job, &all, compat)?;
     let hook = injection::hook_path(job.config);
     injection::add(job.spec, &hook, &resolved, job.told)
 }
@@ -91,7 +91,7 @@ fn addresses(job: &mut Job<'_>) -> Vec<String> {
 ///
 /// # Errors
 /// The driver cannot be queried, or the request cannot be granted; then the hook does everything.
-fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevices)> {
+fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Vec<Intent>, ResolvedDevices)> {
     let GpuRequest {
         container, policy, ..
     } = job.request;
@@ -102,7 +102,7 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevice
         policy: request::Policy {
             // Without a GPU's node the hook does everything: it can create it.
             demand_nodes: !ids.is_empty(),
-            ..nvc_generate::policy()
+            ..nvc_generate::policy(Placement::AsImage)
         },
         devices: DeviceRequest {
             ids,
@@ -110,19 +110,19 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevice
         },
         ..Request::default()
     };
-    let options = Options {
+    let find = Find {
         files: Files::Omitted,
         // Graphics by default are for the hook alone, which adds no displays.
         displays: wants_graphics,
         all_may_be_none: false,
-        ..options(Mode::Nvml, job)
+        ..job::find(Mode::Nvml, job.config)
     };
     let time = SystemTime::now();
     let DriverPlan {
         host,
         request,
         plan,
-    } = plan(&options, request)?;
+    } = plan(&find, request)?;
     // Not an error of the hook.
     if host.devices.gpus.is_empty()
         && host.devices.failed.is_empty()
@@ -137,8 +137,6 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevice
     let mut intents: Vec<Intent> = parts.chain(plan.common).collect();
     // The hook does the rest.
     intents.retain(|intent| matches!(intent.what, What::Device(_) | What::Link(_)));
-    // Links without others in between come from one hook.
-    intents.sort_by_key(|intent| matches!(intent.what, What::Link(_)));
     let gpus = host.chosen.gpus.iter().map(|gpu| &gpu.uuid);
     let migs = host.chosen.migs.iter().map(|mig| &mig.device.uuid);
     let mut devices: Vec<String> = gpus.chain(migs).cloned().collect();
@@ -147,7 +145,7 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevice
         inventory: inventory(host, &devices, time),
         devices,
     };
-    Ok((edits(&intents, &options), resolved))
+    Ok((intents, resolved))
 }
 
 /// Returns NVML's answers about the chosen devices, and about the GPUs of chosen MIG devices.
@@ -164,7 +162,7 @@ fn inventory(host: Host, chosen: &[String], time: SystemTime) -> Option<Inventor
 }
 
 /// Returns the hook for the image's CUDA compatibility libraries, if configured.
-fn cuda_compat(job: &Job<'_>) -> Result<Option<Edits>> {
+fn cuda_compat(job: &mut Job<'_>) -> Result<Option<Edits>> {
     let config = job.config;
     let is_wanted = config.runtime.legacy_cuda_compat_mode == "hook"
         && !config.features.disable_cuda_compat_lib_hook;
@@ -174,8 +172,9 @@ fn cuda_compat(job: &Job<'_>) -> Result<Option<Edits>> {
     let version = driver_files::version(&nodes(config).root)
         .map_err(|error| error.context("failed to get driver version"))?;
     let version = format!("--host-driver-version={version}");
-    let program = job.hooks.chosen();
-    let hook = program.hook(hook_names::ENABLE_CUDA_COMPAT, [version]);
+    let hook = job
+        .hook_program()?
+        .hook(hook_names::ENABLE_CUDA_COMPAT, [version]);
     Ok(Some(Edits {
         hooks: vec![hook],
         ..Edits::default()

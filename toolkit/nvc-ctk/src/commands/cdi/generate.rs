@@ -9,8 +9,8 @@ use log::{info, warn};
 use nvc_cdi::emit::{Format, text};
 use nvc_cdi::{STANDARD_DIRECTORIES, Spec, file, names, version};
 use nvc_generate::{
-    Channels, Files, Flags, GeneratedSpecs, HookProgram, Hooks, Mode, Naming, Options, PARTS,
-    generate,
+    Channels, Csv, Files, Find, GeneratedSpecs, HookProgram, Hooks, Mode, Names, Naming, Options,
+    PARTS, Rendering, generate,
 };
 use nvc_hostfile::{ours, system};
 use nvc_policy::config;
@@ -35,10 +35,11 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let target = (!output.is_empty()).then(|| file::output(Path::new(output), format));
     let most = most_recent(line)?;
     if options.has_one_hook() {
-        check_merged(&options.hooks.program.path)?;
+        check_applies(&options.rendering.hooks.program.path)?;
     }
-    if !options.hooks.is_ours && !options.flags.no_ipc {
-        let program = &options.hooks.program.path;
+    let hooks = &options.rendering.hooks;
+    if !hooks.is_ours && !options.find.no_ipc {
+        let program = &hooks.program.path;
         info!("Leaving out the sockets of daemons: {program} is of another build");
     }
     // Before NVML is asked: a change in between is seen later.
@@ -144,24 +145,25 @@ pub(super) fn whole(path: &Path) -> PathBuf {
     }
 }
 
-/// Rejects a hook program that does not support the merged hook: it would exit 0 and do nothing.
-pub(super) fn check_merged(program: &str) -> Result<()> {
+/// Rejects a hook program that does not apply plans: it would exit 0 and do nothing.
+pub(super) fn check_applies(program: &str) -> Result<()> {
     let words: &[&str] = if program.ends_with("/nvidia-ctk") {
-        &["hook", hook_names::MERGED, "--help"]
+        &["hook", hook_names::APPLY, "--help"]
     } else {
-        &[hook_names::MERGED, "--help"]
+        &[hook_names::APPLY, "--help"]
     };
     let output = Command::new(program)
         .args(words)
         .stdin(Stdio::null())
         .output();
     let knows =
-        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("--discover"));
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("--plan"));
     if knows {
         return Ok(());
     }
-    Err(invalid(format!("{program} does not know the merged hook"))
-        .hint("leave out --hooks=merged, or name our program with --nvidia-cdi-hook-path"))
+    Err(invalid(format!("{program} does not know the hook {}", hook_names::APPLY)).hint(
+        "leave out --hooks=merged and --style=live, or name our program with --nvidia-cdi-hook-path",
+    ))
 }
 
 /// Combines the options of a line with the environment and config.toml.
@@ -185,44 +187,58 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
             .map(|word| naming(word))
             .collect::<Result<_>>()?,
     };
-    Ok(Options {
-        mode,
-        naming,
+    let hooks = hooks(line)?;
+    let flags = Flags::of(line);
+    let find = Find {
+        driver_root,
+        dev_root,
+        ids: line.list("device-id").to_vec(),
         channels: match mode {
             Mode::Imex => Channels::of(line.list("device-id"))?,
             _ => Channels::All,
         },
-        ids: line.list("device-id").to_vec(),
-        no_all: line.flag("no-all-device"),
-        vendor: vendor.into(),
-        class: class.into(),
-        hooks: hooks(line)?,
-        ldconfig: line
-            .given("ldconfig-path")
-            .filter(|path| !path.is_empty())
-            .map(String::from),
         files: match line.text("style") {
             "files" => Files::Listed,
             "live" => Files::AtStart,
             other => return Err(invalid(format!("invalid --style value: {other}"))),
         },
-        displays: true,
-        all_may_be_none: false,
         config_search: absolute(line, "config-search-path")?,
         library_search: absolute(line, "library-search-path")?,
-        csv_files: line.list("csv.file").iter().map(PathBuf::from).collect(),
-        csv_ignore: line.list("csv.ignore-pattern").to_vec(),
-        csv_compat_root: line.text("csv.compat-container-root").into(),
-        gids: line.flag("gids"),
-        query: query::program(),
-        flags: Flags {
-            no_compat32: line.flag("no-compat32"),
-            ..flags(line)?
+        explicit_driver_libraries: flags.explicit_driver_libraries,
+        no_ipc: flags.no_ipc,
+        no_compat32: line.flag("no-compat32"),
+        coherence: flags.coherent_annotations,
+        csv: Csv {
+            files: line.list("csv.file").iter().map(PathBuf::from).collect(),
+            ignore: line.list("csv.ignore-pattern").to_vec(),
+            compat_root: line.text("csv.compat-container-root").into(),
+            no_compat: hooks.is_off(hook_names::ENABLE_CUDA_COMPAT),
+            single_device: flags.single_csv_device,
         },
+        query: query::program(),
         path: std::env::var("PATH").unwrap_or_default(),
         data_dirs: std::env::var("XDG_DATA_DIRS").unwrap_or_default(),
-        driver_root,
-        dev_root,
+        ..Find::new(mode)
+    };
+    let names = Names {
+        naming,
+        no_all: line.flag("no-all-device"),
+        vendor: vendor.into(),
+        class: class.into(),
+    };
+    let rendering = Rendering {
+        hooks,
+        ldconfig: line
+            .given("ldconfig-path")
+            .filter(|path| !path.is_empty())
+            .map(String::from),
+        gids: line.flag("gids"),
+        additional_gids: line.flag("gids") && !flags.no_additional_gids,
+    };
+    Ok(Options {
+        find,
+        names,
+        rendering,
     })
 }
 
@@ -347,21 +363,33 @@ fn hook_path(given: Option<&str>) -> Result<String> {
     Ok(found.unwrap_or_else(|| format!("/usr/bin/{name}")))
 }
 
-fn flags(line: &CommandLine) -> Result<Flags> {
-    let mut flags = Flags::default();
-    for name in line.list("feature-flag") {
-        match name.as_str() {
-            // Our query never uses that library.
-            "disable-nvsandboxutils" | "disable-nvsandbox-utils" => {}
-            "disable-multiple-csv-devices" => flags.single_csv_device = true,
-            "enable-explicit-driver-libraries" => flags.explicit_driver_libraries = true,
-            "enable-coherent-annotations" => flags.coherent_annotations = true,
-            "no-additional-gids-for-device-nodes" => flags.no_additional_gids = true,
-            "disable-ipc-discoverer" => flags.no_ipc = true,
-            other => warn!("unknown feature flag {other}"),
+/// Optional features.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flags {
+    explicit_driver_libraries: bool,
+    coherent_annotations: bool,
+    no_additional_gids: bool,
+    no_ipc: bool,
+    single_csv_device: bool,
+}
+
+impl Flags {
+    fn of(line: &CommandLine) -> Self {
+        let mut flags = Self::default();
+        for name in line.list("feature-flag") {
+            match name.as_str() {
+                // Our query never uses that library.
+                "disable-nvsandboxutils" | "disable-nvsandbox-utils" => {}
+                "disable-multiple-csv-devices" => flags.single_csv_device = true,
+                "enable-explicit-driver-libraries" => flags.explicit_driver_libraries = true,
+                "enable-coherent-annotations" => flags.coherent_annotations = true,
+                "no-additional-gids-for-device-nodes" => flags.no_additional_gids = true,
+                "disable-ipc-discoverer" => flags.no_ipc = true,
+                other => warn!("unknown feature flag {other}"),
+            }
         }
+        flags
     }
-    Ok(flags)
 }
 
 fn format(line: &CommandLine) -> Result<Option<Format>> {

@@ -171,7 +171,7 @@ fn ours(found: &SpecFile, words: &[String]) -> Option<Finding> {
     };
     let options = command::options(&line).and_then(|options| {
         if options.has_one_hook() {
-            command::check_merged(&options.hooks.program.path)?;
+            command::check_applies(&options.rendering.hooks.program.path)?;
         }
         Ok(options)
     });

@@ -78,7 +78,7 @@ pub(in crate::commands) fn missing() -> Option<PathBuf> {
 
 /// Returns the nodes in /dev that are devices of NVIDIA's drivers, and why others of their names are none.
 fn look() -> (Vec<NumberedNode>, Vec<String>) {
-    let nodes = Nodes::new("/".into(), false);
+    let nodes = Nodes::new("/".into());
     let is_wanted = |name: &str| {
         name.starts_with("nvidia") && !LEFT_OUT.iter().any(|out| name.starts_with(out))
     };
