@@ -29,10 +29,10 @@ impl Exposure {
         let searched = options.library_search.iter().chain(&options.config_search);
         let searched = searched.map(|path| HostPath::new(path).below(&root));
         let mut exposure = Self::default();
-        // A name in it, so that the directory counts.
+        // A name in it, so that the directory counts; one that does not exist, since /lib is often a link to a directory.
         searched
             .chain([root.clone()])
-            .try_for_each(|path| exposure.must_name(&path.join("lib")))
+            .try_for_each(|path| exposure.must_name(&path.join(".nvidia")))
     }
 
     /// Leaves intents with exposed sources out, and returns the warnings.
