@@ -1,6 +1,7 @@
 //! Runs our runtime with hostile images and accidents: nothing escapes, nothing is lost, and the next start works.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -17,9 +18,58 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
         "image_reaches_no_terminal_or_log",
         reaches_no_terminal_or_log,
     ),
+    ("image_names_nothing_on_a_volume", names_nothing),
     ("runtime_survives_sigkill", survives_sigkill),
     ("runtime_edits_two_hundred_at_once", two_hundred_at_once),
 ];
+
+/// The image's own /proc has directories where procfs has links: until that is mounted, a path by /proc/self/root stays
+/// in the image. Afterwards it leads to a volume, on which the low-level runtime would create what the image chooses.
+fn names_nothing() {
+    let worlds = [
+        (
+            World::new("runc", "jit-cdi", ""),
+            "NVIDIA_VISIBLE_DEVICES=1",
+        ),
+        (World::new("runc", "legacy", ""), "NVIDIA_VISIBLE_DEVICES=1"),
+        (
+            World::with_specification("runc", &["--style=live"]),
+            "NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0",
+        ),
+    ];
+    for (world, gpu) in worlds {
+        let icd = world.driver.path("/usr/share/vulkan/icd.d/nvidia_icd.json");
+        nvc_testkit::files::file(&icd, "{}", 0o644).unwrap_or_else(|error| panic!("{error}"));
+        let all = "NVIDIA_DRIVER_CAPABILITIES=all";
+        let bundle = Bundle::new(world, &[gpu, all], "echo here");
+        let (root, volume) = (bundle.path().join("rootfs"), bundle.world.path("volume"));
+        let made = fs::create_dir_all(root.join("proc/self/root/vol"))
+            .and_then(|()| fs::create_dir(&volume))
+            .and_then(|()| fs::create_dir_all(root.join("etc/vulkan")))
+            .and_then(|()| {
+                symlink(
+                    "/proc/self/root/vol/nologin",
+                    root.join("usr/bin/nvidia-smi"),
+                )
+            })
+            .and_then(|()| symlink("/proc/self/root/vol/new", root.join("etc/vulkan/icd.d")));
+        made.unwrap_or_else(|error| panic!("{error}"));
+        let mut spec = bundle.spec();
+        if let Some(mounts) = spec["mounts"].as_array_mut() {
+            mounts.push(json!({
+                "destination": "/vol", "source": volume, "type": "bind", "options": ["rbind"],
+            }));
+        }
+        bundle.write(&spec);
+        assert_eq!(printed(&mut bundle.run()), "here\n");
+        let made: Vec<_> = fs::read_dir(&volume)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .collect();
+        assert!(made.is_empty(), "{gpu}: {made:?}");
+    }
+}
 
 /// Says on the host that it was loaded. In the container, the directory does not exist.
 const LIBRARY: &str = r#"
