@@ -69,10 +69,15 @@ pub(crate) fn command_lines(program: &str, unit: &str) -> Vec<CommandLine> {
 /// Returns the processes of the system's daemons of this name, as directories of /proc.
 ///
 /// They must belong to root, or for a rootless engine to the caller, because any user can give a process this name. They
-/// must have our root directory: a daemon in a container or a snap has another one.
+/// must have our mount namespace and our root directory: a daemon in a container or a snap has others, and a container
+/// with the host's root as a volume can have the latter.
 pub(crate) fn running(program: &str) -> Vec<PathBuf> {
     let identity = |path: &Path| fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
-    let ours = identity(Path::new("/"));
+    let place = |process: &Path| {
+        let namespace = identity(&process.join("ns/mnt"))?;
+        Some((namespace, identity(&process.join("root"))?))
+    };
+    let ours = place(Path::new("/proc/self"));
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_it = |process: &PathBuf| {
         let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
@@ -80,7 +85,7 @@ pub(crate) fn running(program: &str) -> Vec<PathBuf> {
         name.trim_end() == program
             && is_of(&status(), &[0, geteuid().as_raw()])
             && ours.is_some()
-            && identity(&process.join("root")) == ours
+            && place(process) == ours
     };
     processes.map(|entry| entry.path()).filter(is_it).collect()
 }

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use libnvc::Result;
+use libnvc::{Error, ErrorKind, Result};
 use log::info;
 use nvc_hostfile::HostFile;
 
@@ -155,12 +155,28 @@ impl Edit {
     }
 }
 
+/// The longest file of an engine. Parsing one takes 66 times its size of memory.
+const MAX_SIZE: usize = 1 << 20;
+
+/// Opens a file of an engine.
+fn open(path: &Path) -> Result<HostFile> {
+    let file = HostFile::open(path)?;
+    if file.text().is_some_and(|text| text.len() > MAX_SIZE) {
+        let cause = format!(
+            "it is larger than {} MiB, as no file of an engine is",
+            MAX_SIZE >> 20
+        );
+        return Err(Error::fault(ErrorKind::Malformed, path.display(), cause));
+    }
+    Ok(file)
+}
+
 /// Returns the edits that register the runtime.
 pub(crate) fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Vec<Edit>> {
     let engine = wanted.engine;
-    let config = HostFile::open(&wanted.config)?;
+    let config = open(&wanted.config)?;
     let text = config.text().unwrap_or_default();
-    let drop_in = wanted.drop_in.as_deref().map(HostFile::open).transpose()?;
+    let drop_in = wanted.drop_in.as_deref().map(open).transpose()?;
     let mut others = Vec::new();
     for path in engine.others(&wanted.config, text, wanted.drop_in.as_deref())? {
         let is_ours = wanted.drop_in.as_ref() == Some(&path);
@@ -234,7 +250,7 @@ pub(crate) fn removal(
     drop_in: Option<&Path>,
     is_removed: &dyn Fn(&Path, &str, &str) -> bool,
 ) -> Result<Removal> {
-    let main = HostFile::open(config)?;
+    let main = open(config)?;
     let text = main.text().unwrap_or_default();
     let mut others = engine.others(config, text, drop_in)?;
     if let Some(drop_in) = drop_in
@@ -242,7 +258,7 @@ pub(crate) fn removal(
     {
         others.push(drop_in.into());
     }
-    let others = others.iter().map(|path| HostFile::open(path));
+    let others = others.iter().map(|path| open(path));
     let mut removal = Removal {
         edits: Vec::new(),
         names: Vec::new(),
