@@ -95,7 +95,7 @@ impl Wanted<'_> {
                     self.judge(places, abi, slot.pattern, real, &mut slot.broken)
                 });
                 if let Some(library) = &slot.found {
-                    debug!("selecting {}", library);
+                    debug!("selecting {library}");
                     places.at_home(abi, directory.clone(), library);
                 }
             }
@@ -111,11 +111,7 @@ impl Wanted<'_> {
             let Some(slot) = missing.get_mut(at) else {
                 continue;
             };
-            let is_settled = self.version.is_none()
-                && slot
-                    .found
-                    .as_ref()
-                    .is_some_and(|library| is_of_wsl(library));
+            let is_settled = self.version.is_none() && slot.found.as_ref().is_some_and(is_of_wsl);
             if is_settled {
                 continue;
             }
@@ -127,7 +123,7 @@ impl Wanted<'_> {
             };
             places.lead(abi, real.parent());
             if let Some(found) = self.judge(places, abi, slot.pattern, real, &mut slot.broken) {
-                debug!("selecting {}", found);
+                debug!("selecting {found}");
                 slot.found = Some(found);
                 listed.insert(at, path.parent());
             }
@@ -193,7 +189,7 @@ pub(super) fn every(places: &mut Places<'_>, version: &str, abi: Abi) -> Vec<Hos
                     warn!("skipping {path}: it is not a library");
                     continue;
                 };
-                let is_known = found.iter().any(|library| *library == path);
+                let is_known = found.contains(&path);
                 // One directory may have the libraries of both widths.
                 if headers.abi == Some(abi)
                     && !is_known
