@@ -221,12 +221,12 @@ impl World {
     }
 }
 
-/// Returns shell commands that report a container's view: `NODE: RESULT OF OPENING IT`, then the GPUs.
+/// Returns shell commands that report a container's view, whose libraries are those of the machine's word size: `NODE: RESULT OF OPENING IT`, then the GPUs.
 pub fn look() -> String {
     let nodes = NODES.join(" ");
     format!(
         "for n in {nodes}; do e=$( (exec 3<$n) 2>&1 ); echo \"$n: ${{e##*: }}\"; done; \
-         ldconfig -p | grep -c libcuda.so.1; nvidia-smi -L"
+         ldconfig -p | grep -c 'libcuda.so.1 (libc6,'; nvidia-smi -L"
     )
 }
 
