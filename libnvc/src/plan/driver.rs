@@ -50,7 +50,6 @@ pub(super) fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     ] {
         files(driver.of_class(class), &chosen, request, &mut intents);
     }
-    intents.extend(named_by_manifests(driver, &chosen, request));
     each_place_once(&mut intents);
     intents.extend(sockets(driver, request));
     for shared in &driver.devices {
@@ -130,6 +129,7 @@ pub(super) fn graphics(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     let chosen = Chosen::of(driver, request);
     let mut intents = Vec::new();
     files(driver.graphics.iter(), &chosen, request, &mut intents);
+    intents.extend(named_by_manifests(driver, &chosen, request));
     each_place_once(&mut intents);
     intents
 }
@@ -217,21 +217,38 @@ fn named_by_manifests(driver: &DriverInfo, chosen: &Chosen<'_>, request: &Reques
         .map(|file| (&file.path, place(file, request.policy.placement)))
         .collect();
     let named = wanted().flat_map(|manifest| &manifest.names);
-    let found = named.filter_map(|name| Some(alias(name.at.clone(), places.get(&name.library)?)));
+    // In mode legacy nvidia-container-cli mounts the catalogue's libraries, after this plan.
+    let by_another = |library: &HostPath| {
+        let known = catalogue::library_of(library.file_name());
+        let is_as_image = request.policy.placement == Placement::AsImage;
+        let is_known = known.is_some_and(|known| known.is_wanted(request.capabilities));
+        (is_as_image && is_known).then(|| Place::Library(library.file_name().into()))
+    };
+    let found = named.filter_map(|name| {
+        let place = places.get(&name.library).cloned();
+        let place = place.or_else(|| by_another(&name.library))?;
+        Some(alias(name.at.clone(), &place))
+    });
     found.collect()
 }
 
-/// Removes links to a place that a file has, or another link.
+/// Removes links at a place that a file has, or another link; an alias gives way to a link.
 fn each_place_once(intents: &mut Vec<Intent>) {
-    let mounts = intents.iter().filter_map(|intent| match &intent.what {
-        What::Mount(mount) => Some(mount.place.clone()),
+    let place_of = |what: &What| match what {
+        What::Mount(mount) => Some((0, mount.place.clone())),
+        What::Link(link) => Some((1, link.at.clone())),
+        What::Alias(alias) => Some((2, Place::At(alias.at.clone()))),
         _ => None,
-    });
-    let mut taken: HashSet<Place> = mounts.collect();
-    intents.retain(|intent| match &intent.what {
-        What::Link(link) => taken.insert(link.at.clone()),
-        What::Alias(alias) => taken.insert(Place::At(alias.at.clone())),
-        _ => true,
+    };
+    let mut owners: HashMap<Place, u8> = HashMap::new();
+    for (rank, place) in intents.iter().filter_map(|intent| place_of(&intent.what)) {
+        let owner = owners.entry(place).or_insert(rank);
+        *owner = rank.min(*owner);
+    }
+    let mut seen = HashSet::new();
+    intents.retain(|intent| match place_of(&intent.what) {
+        None | Some((0, _)) => true,
+        Some((rank, place)) => owners.get(&place) == Some(&rank) && seen.insert(place),
     });
 }
 

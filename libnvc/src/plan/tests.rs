@@ -248,6 +248,8 @@ fn what_programs_open_by_a_path_of_their_own_is_where_the_images_look() {
             "X module      LIB/xorg/modules/drivers/nvidia_drv.so -> <X modules>/drivers/nvidia_drv.so",
             "X module      LIB/xorg/modules/extensions/libglxserver_nvidia.so.535.1 -> <X modules>/extensions/libglxserver_nvidia.so",
             "configuration /usr/share/vulkan/icd.d/nvidia_icd.json -> /etc/vulkan/icd.d/nvidia_icd.json",
+            "link          LIB/libGLX_nvidia.so.0 -> <libraries>/libGLX_nvidia.so.535.1",
+            "link          /run/gl/libGLX_nvidia.so.0 -> <libraries>/libGLX_nvidia.so.535.1",
             "program       /opt/nv/bin/nvidia-smi -> <programs>/nvidia-smi",
             "library       LIB/libnvidia-allocator.so.535.1 -> <libraries>/libnvidia-allocator.so.535.1",
             "library       LIB/vdpau/libvdpau_nvidia.so.535.1 -> <libraries>/libvdpau_nvidia.so.535.1",
@@ -255,10 +257,34 @@ fn what_programs_open_by_a_path_of_their_own_is_where_the_images_look() {
             "link          <libraries>/gbm/nvidia-drm_gbm.so -> ../libnvidia-allocator.so.1",
             "link          <libraries>/vdpau/libvdpau_nvidia.so.1 -> ../libvdpau_nvidia.so.1",
             "link          <libraries>/libGLX_nvidia.so.0 -> libGLX_nvidia.so.535.1",
-            "link          LIB/libGLX_nvidia.so.0 -> <libraries>/libGLX_nvidia.so.535.1",
-            "link          /run/gl/libGLX_nvidia.so.0 -> <libraries>/libGLX_nvidia.so.535.1",
         ]
     );
+}
+
+/// In mode legacy nvidia-container-cli adds the library.
+#[test]
+fn a_manifest_may_name_a_library_that_another_plan_has() {
+    let driver = DriverInfo {
+        files: Vec::new(),
+        ..driver_in_opt()
+    };
+    let plan = |placement| {
+        let mut request = request(Capabilities::GRAPHICS);
+        request.policy.placement = placement;
+        let common = Item::Graphics(&driver).plan(&request);
+        let text = render::text(
+            &Plan {
+                common,
+                ..Plan::default()
+            },
+            None,
+        );
+        let named = |line: &&str| line.contains("/run/gl/");
+        text.lines().find(named).map(str::to_owned)
+    };
+    let link = "link          /run/gl/libGLX_nvidia.so.0 -> <libraries>/libGLX_nvidia.so.535.1 ?";
+    assert_eq!(plan(Placement::AsImage).as_deref(), Some(link));
+    assert_eq!(plan(Placement::AsHost), None);
 }
 
 /// The links serve images of each family.
@@ -282,6 +308,7 @@ fn in_an_unknown_image_links_lead_to_files_at_the_hosts_paths() {
             "link          /usr/lib64/xorg/modules/drivers/nvidia_drv.so -> LIB/xorg/modules/drivers/nvidia_drv.so",
             "link          /usr/lib/xorg/modules/extensions/libglxserver_nvidia.so -> LIB/xorg/modules/extensions/libglxserver_nvidia.so.535.1",
             "link          /usr/lib64/xorg/modules/extensions/libglxserver_nvidia.so -> LIB/xorg/modules/extensions/libglxserver_nvidia.so.535.1",
+            "link          /run/gl/libGLX_nvidia.so.0 -> LIB/libGLX_nvidia.so.535.1",
             "program       /opt/nv/bin/nvidia-smi -> /usr/bin/nvidia-smi",
             "library       LIB/libnvidia-allocator.so.535.1",
             "library       LIB/vdpau/libvdpau_nvidia.so.535.1",
@@ -292,7 +319,6 @@ fn in_an_unknown_image_links_lead_to_files_at_the_hosts_paths() {
             "link          MULTIARCH/vdpau/libvdpau_nvidia.so.1 -> LIB/vdpau/libvdpau_nvidia.so.535.1",
             "link          /usr/lib64/vdpau/libvdpau_nvidia.so.1 -> LIB/vdpau/libvdpau_nvidia.so.535.1",
             "link          LIB/libGLX_nvidia.so.0 -> libGLX_nvidia.so.535.1",
-            "link          /run/gl/libGLX_nvidia.so.0 -> LIB/libGLX_nvidia.so.535.1",
         ]
     );
 }
