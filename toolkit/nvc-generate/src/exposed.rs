@@ -9,7 +9,7 @@ use libnvc::plan::{Intent, Need, What};
 use libnvc::{HostPath, Result};
 use nvc_hostfile::HandedPaths;
 
-use crate::{Find, driver};
+use crate::Find;
 
 /// Judges the intents of a machine, each directory once.
 #[derive(Debug, Default)]
@@ -20,18 +20,17 @@ pub(crate) struct Exposure {
 }
 
 impl Exposure {
-    /// Checks the directories in which a hook will look for files.
+    /// Checks the directories below a driver root in which a hook will look for files.
     ///
     /// # Errors
     /// One is exposed.
-    pub(crate) fn of_roots(options: &Find) -> Result<()> {
-        let root = driver::root(options);
+    pub(crate) fn of_roots(root: &Path, options: &Find) -> Result<()> {
         let searched = options.library_search.iter().chain(&options.config_search);
-        let searched = searched.map(|path| HostPath::new(path).below(&root));
+        let searched = searched.map(|path| HostPath::new(path).below(root));
         let mut exposure = Self::default();
         // A name in it, so that the directory counts; one that does not exist, since /lib is often a link to a directory.
         searched
-            .chain([root.clone()])
+            .chain([root.to_owned()])
             .try_for_each(|path| exposure.must_name(&path.join(".nvidia")))
     }
 

@@ -101,7 +101,7 @@ fn plan_answered(
         host.chosen.missing.extend(warnings);
     }
     if options.files == Files::AtStart {
-        Exposure::of_roots(options)?;
+        Exposure::of_roots(&driver::root(options), options)?;
     }
     Ok(DriverPlan {
         host,
