@@ -26,7 +26,7 @@ mod intent;
 pub(crate) mod profile;
 
 use device::{capabilities, displays, gpu, imex_channel, mig_access, mig_global};
-use driver::{common, cuda_compat, graphics, library_directories, library_path};
+use driver::{common, cuda_compat, graphics_alone, library_directories, library_path};
 pub use intent::{
     Alias, CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglDevices, EglProfile, Env,
     FileMode, Intent, LibraryPath, Link, Mount, Need, Place, ProcDevices, Sockets, What,
@@ -152,7 +152,7 @@ impl Item<'_> {
         match self {
             Self::Whole(driver) => of_driver(driver, request),
             Self::Driver(driver) => common(driver, request),
-            Self::Graphics(driver) => graphics(driver, request),
+            Self::Graphics(driver) => graphics_alone(driver, request),
             Self::CudaCompat(driver) => cuda_compat(driver, request).into_iter().collect(),
             Self::LibraryPath(driver) => vec![library_path(driver, request)],
             Self::Gpu(device, wsl) => gpu(device, wsl, request),

@@ -134,6 +134,20 @@ pub(super) fn graphics(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     intents
 }
 
+/// Plans the files of graphics for a container that gets the libraries, which manifests name, by another plan.
+pub(super) fn graphics_alone(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
+    let chosen = Chosen::of(driver, request);
+    let mut intents = graphics(driver, request);
+    let manifests = driver.graphics.iter().filter(|file| chosen.has(file));
+    let libraries = manifests.flat_map(|manifest| &manifest.names);
+    intents.extend(libraries.filter_map(|name| {
+        let file = name.library.file_name();
+        catalogue::library_of(file).map(|_| alias(name.at.clone(), &Place::Library(file.into())))
+    }));
+    each_place_once(&mut intents);
+    intents
+}
+
 /// Plans the mounts of files, each kind of program followed by its links.
 fn files<'a>(
     files: impl Iterator<Item = &'a DriverFile>,
