@@ -60,7 +60,7 @@ pub(crate) use imex::ImexChannels;
 pub use integrated::discrete_gpus;
 pub use inventory::Inventory;
 pub use ipc::Daemon;
-pub(crate) use ipc::{is_ours, sockets};
+pub(crate) use ipc::{is_ours, sockets, unforged};
 pub use listing::ListedGpu;
 pub use majors::major_of;
 pub use nodes::{DeviceRole, SharedDevice};

@@ -102,9 +102,9 @@ fn usable_at(root: &DriverRoot, path: &HostPath, expected: SFlag) -> Option<Host
         warn!("skipping {}: {why}", root.join(path).display());
     };
     match unforged(root, path) {
-        Ok((real, kind)) if kind == expected => return Some(real),
-        Ok((real, _)) if expected == SFlag::S_IFDIR => skip(&real, "it is not a directory"),
-        Ok((real, _)) => skip(&real, "it is not a socket"),
+        Ok(found) if found.kind == expected => return Some(found.real),
+        Ok(found) if expected == SFlag::S_IFDIR => skip(&found.real, "it is not a directory"),
+        Ok(found) => skip(&found.real, "it is not a socket"),
         // Another user's daemon is of no use, so treat it as absent.
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => info!("missing ipc {path}"),
         Err(Errno::ELOOP) => skip(
@@ -116,43 +116,50 @@ fn usable_at(root: &DriverRoot, path: &HostPath, expected: SFlag) -> Option<Host
     None
 }
 
-/// Returns the real path of a file in the driver root, and its type; `ELOOP` if a link in the path is in, or below, a
-/// directory where other users than the caller and root can create links.
-fn unforged(root: &DriverRoot, path: &HostPath) -> Result<(HostPath, SFlag), Errno> {
+/// Opens a path in the driver root by reference; `ELOOP` if a link in the path is in, or below, a directory where other
+/// users than the caller and root can create links.
+pub(crate) fn unforged(root: &DriverRoot, path: &HostPath) -> Result<Place, Errno> {
     let top = root.resolve_directory(&HostPath::new("/"))?;
-    let mut walk = Walk::begin(Place::new(top, HostPath::new("/"), false)?, path.as_path());
+    let mut walk = Walk::begin(Place::new(top, HostPath::new("/"), None)?, path.as_path());
     while let Some(name) = walk.next_name() {
         let current = walk.directory();
         let fd = open_child(current.fd.as_fd(), &name)?;
-        let found = Place::new(fd, current.real.join(&name), current.is_open)?;
+        let found = Place::new(fd, current.real.join(&name), Some(current))?;
         match found.kind {
             SFlag::S_IFLNK if current.is_open => return Err(Errno::ELOOP),
             SFlag::S_IFLNK => walk.follow(found.fd.as_fd())?,
             _ => walk.enter(found),
         }
     }
-    let last = walk.end();
-    Ok((last.real, last.kind))
+    Ok(walk.end())
 }
 
 /// A component of a path.
-struct Place {
-    fd: OwnedFd,
+pub(crate) struct Place {
+    pub(crate) fd: OwnedFd,
     real: HostPath,
-    kind: SFlag,
+    pub(crate) kind: SFlag,
     /// True if other users can change entries below.
     is_open: bool,
+    /// True if they can change only their own ones, as in /tmp and in Nix's store.
+    is_sticky: bool,
 }
 
 impl Place {
-    fn new(fd: OwnedFd, real: HostPath, above_is_open: bool) -> Result<Self, Errno> {
+    fn new(fd: OwnedFd, real: HostPath, above: Option<&Self>) -> Result<Self, Errno> {
         let stat = inroot::stat(fd.as_fd())?;
+        let kind = inroot::kind(&stat);
+        let is_ours = is_ours(stat.st_uid);
         let others = if stat.st_gid == 0 { 0o002 } else { 0o022 };
+        // A link may be another name of one that is ours.
+        let keeps = |above: &Self| above.is_sticky && is_ours && kind == SFlag::S_IFDIR;
+        let stays = above.is_none_or(|above| !above.is_open || keeps(above));
         Ok(Self {
             fd,
             real,
-            kind: inroot::kind(&stat),
-            is_open: above_is_open || !is_ours(stat.st_uid) || stat.st_mode & others != 0,
+            kind,
+            is_open: !stays || !is_ours || stat.st_mode & others != 0,
+            is_sticky: stays && is_ours && stat.st_mode & libc::S_ISVTX != 0,
         })
     }
 }
@@ -248,12 +255,19 @@ mod tests {
             Some("/tmp/near"),
             Some("/tmp/near/below"),
             Some("/tmp/nvidia-mps/pipe"),
-            Some("/tmp/own/link"),
-            Some("/tmp/own/link/pipe"),
         ] {
             assert!(find(path).is_empty(), "{path:?}");
         }
         assert_eq!(find(Some("/tmp/own/below")), ["/tmp/own/below"]);
+        // Nobody else can exchange a directory in a sticky one, as Nix's store is.
+        assert_eq!(find(Some("/tmp/own/link/pipe")), ["/etc/pipe"]);
+        for (tmp, own) in [(0o777, 0o755), (0o1777, 0o777)] {
+            chmod("tmp", tmp);
+            chmod("tmp/own", own);
+            for path in ["/tmp/own/link", "/tmp/own/link/pipe"] {
+                assert!(find(Some(path)).is_empty(), "{path} {tmp:o} {own:o}");
+            }
+        }
         // An administrator's link.
         assert_eq!(find(Some("/var/mps/pipe")), ["/etc/pipe"]);
         assert_eq!(find(Some("/var/own")), ["/tmp/own"]);

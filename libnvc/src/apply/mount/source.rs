@@ -11,8 +11,9 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{FileStat, SFlag, fstatat};
 
 use crate::apply::steps::BindKind;
+use crate::directory::open_child;
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::{DeviceNumber, DriverRoot, is_ours, nodes};
+use crate::host::{DeviceNumber, DriverRoot, is_ours, nodes, unforged};
 use crate::inroot::{self, Identity, RootDir};
 use crate::path::{ContainerPath, HostPath};
 use crate::sys::mount::{self, MountAttributes};
@@ -103,11 +104,7 @@ impl<'r> HostSources<'r> {
                 location,
             ));
         }
-        let found = match expected {
-            ExpectedType::Kind(BindKind::Ipc) => self.without_links(path),
-            _ => self.root.resolve(path),
-        };
-        let fd = found.map_err(|errno| {
+        let fd = self.resolve(path).map_err(|errno| {
             let error = Error::file("stat failed", &name, errno);
             match (expected, errno) {
                 (ExpectedType::Device(number), Errno::ENOENT) => match nodes::maker_of(number) {
@@ -137,14 +134,14 @@ impl<'r> HostSources<'r> {
         )))
     }
 
-    /// Opens a real path without following links created since discovery: the MPS directory lies in a directory that
-    /// all users and containers can write.
-    fn without_links(&self, path: &HostPath) -> Result<OwnedFd, Errno> {
-        let (fd, real) = self.root.real_path(path)?;
-        if real == *path {
-            Ok(fd)
-        } else {
-            Err(Errno::ELOOP)
+    /// Opens a path without following links that other users could have created since discovery: a file may lie in a
+    /// directory of a user, and the MPS directory lies in one that all users and containers can write.
+    fn resolve(&mut self, path: &HostPath) -> Result<OwnedFd, Errno> {
+        let directory = self.directory(path.parent())?;
+        let found = open_child(directory, path.file_name())?;
+        match inroot::kind(&inroot::stat(found.as_fd())?) {
+            SFlag::S_IFLNK => Ok(unforged(self.root, path)?.fd),
+            _ => Ok(found),
         }
     }
 
@@ -183,8 +180,11 @@ impl<'r> HostSources<'r> {
         let entry = match known {
             Some(entry) => entry,
             None => {
-                let fd = self.root.resolve_directory(&path)?;
-                (path, fd)
+                let found = unforged(self.root, &path)?;
+                if found.kind != SFlag::S_IFDIR {
+                    return Err(Errno::ENOTDIR);
+                }
+                (path, found.fd)
             }
         };
         Ok(self.directory.insert(entry).1.as_fd())
@@ -394,17 +394,42 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_directory_for_clients_is_refused() {
+    #[ignore = "needs root"]
+    fn a_link_that_another_user_could_create_is_refused() {
+        use std::fs::{self, Permissions};
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        use std::os::unix::net::UnixListener;
         let dir = tempfile::tempdir().unwrap();
         let at = |path: &str| dir.path().join(path);
-        std::fs::create_dir_all(at("tmp")).unwrap();
-        std::fs::create_dir_all(at("etc/pipe")).unwrap();
-        std::os::unix::fs::symlink("/etc", at("tmp/mps")).unwrap();
+        for path in ["etc/pipe", "tmp", "var"] {
+            fs::create_dir_all(at(path)).unwrap();
+        }
+        fs::write(at("etc/shadow"), "").unwrap();
+        let _listener = UnixListener::bind(at("etc/socket")).unwrap();
+        for place in ["tmp", "var"] {
+            symlink("/etc", at(place).join("etc")).unwrap();
+            symlink("/etc/shadow", at(place).join("lib.so")).unwrap();
+        }
+        fs::set_permissions(at("tmp"), Permissions::from_mode(0o1777)).unwrap();
         let root = DriverRoot::open(dir.path()).unwrap();
-        for path in ["/tmp/mps", "/tmp/mps/pipe"] {
-            let ipc = ExpectedType::Kind(BindKind::Ipc);
-            let error = HostSources::new(&root, 0).open(&HostPath::new(path), ipc);
-            assert_eq!(error.unwrap_err().errno(), Some(Errno::ELOOP), "{path}");
+        let open = |path: &str, kind| {
+            let source =
+                HostSources::new(&root, 0).open(&HostPath::new(path), ExpectedType::Kind(kind));
+            source
+                .map(|source| source.identity)
+                .map_err(|error| error.errno())
+        };
+        for (name, kind) in [
+            ("etc", BindKind::Ipc),
+            ("etc/pipe", BindKind::Ipc),
+            ("etc/socket", BindKind::Ipc),
+            ("lib.so", BindKind::Library),
+            ("etc/shadow", BindKind::File),
+        ] {
+            let found = open(&format!("/tmp/{name}"), kind);
+            assert_eq!(found, Err(Some(Errno::ELOOP)), "{name}");
+            // An administrator's.
+            assert!(open(&format!("/var/{name}"), kind).is_ok(), "{name}");
         }
     }
 }
