@@ -53,8 +53,8 @@ impl SavedFile {
         name: &str,
         descriptors: BorrowedFd<'_>,
     ) -> Result<Self, Errno> {
-        let previous = PreviousFile::at(&parent, name, descriptors)?;
-        let temporary = PreviousFile::at(&parent, &temporary(name), descriptors)?;
+        let at = |name: &str| rights.open_old(|| PreviousFile::at(&parent, name, descriptors));
+        let (previous, temporary) = (at(name)?, at(&temporary(name))?);
         Ok(Self {
             parent,
             rights,
@@ -244,8 +244,8 @@ impl PreviousFile {
             SFlag::S_IFREG => match inroot::reopen(descriptors, found.as_fd(), OFlag::O_RDONLY) {
                 Ok(_) if stat.st_size.cast_unsigned() > MAX_SIZE => Ok(Self::TooLarge(stat)),
                 Ok(file) => Ok(Self::File(file.into())),
-                // Its owner is not mapped in this user namespace, or it is the kernel's: not a reason not to run
-                // ldconfig.
+                // Its owner is not mapped in this user namespace, it is not for the new file's owner, or it is the
+                // kernel's: not a reason not to run ldconfig.
                 Err(Errno::EACCES | Errno::EPERM | Errno::EOPNOTSUPP) => Ok(Self::Other(stat)),
                 Err(errno) => Err(errno),
             },
@@ -310,4 +310,58 @@ pub(super) fn remove(parent: impl AsFd + Copy, name: &str) -> Result<(), Errno> 
 
 fn same(one: &FileStat, other: &FileStat) -> bool {
     inroot::identity(one) == inroot::identity(other)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, chown};
+
+    /// A container's owner has a file of root in his directory: undo makes no copy that is his.
+    #[test]
+    #[ignore = "needs root"]
+    fn a_secret_is_not_copied() {
+        const OWNER: u32 = 100_000;
+        let dir = tempfile::tempdir().unwrap();
+        chown(dir.path(), Some(OWNER), Some(OWNER)).unwrap();
+        let take = |rights| {
+            let parent = inroot::RootDir::open(dir.path()).unwrap().into();
+            let descriptors = inroot::own_descriptors().unwrap();
+            SavedFile::take(parent, rights, "list", descriptors.as_fd()).unwrap()
+        };
+        let in_thread = || {
+            let _ = (
+                nix::unistd::setfsgid(Gid::from_raw(OWNER)),
+                nix::unistd::setfsuid(Uid::from_raw(OWNER)),
+            );
+            // The change of the user has lowered them.
+            let all = caps::read(None, caps::CapSet::Permitted).unwrap();
+            caps::set(None, caps::CapSet::Effective, &all).unwrap();
+            for rights in [Rights::AsOwner, Rights::Full] {
+                for name in ["list", "list~"] {
+                    let path = dir.path().join(name);
+                    fs::write(&path, "secret").unwrap();
+                    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+                        .unwrap();
+                    chown(&path, Some(0), Some(0)).unwrap();
+                    let kept = take(rights);
+                    assert!(kept.file().is_none() && !kept.can_come_back(), "{name}");
+                    fs::remove_file(&path).unwrap();
+                    let _ = kept.put_back();
+                    let left = fs::read_dir(dir.path()).unwrap();
+                    assert_eq!(left.count(), 0, "{name} {rights:?}");
+                }
+            }
+            // The owner's own file comes back.
+            fs::write(dir.path().join("list"), "old").unwrap();
+            let kept = take(Rights::AsOwner);
+            fs::remove_file(dir.path().join("list")).unwrap();
+            kept.put_back().unwrap();
+            let list = fs::metadata(dir.path().join("list")).unwrap();
+            assert_eq!(list.uid(), OWNER);
+        };
+        std::thread::scope(|scope| scope.spawn(in_thread).join().unwrap());
+    }
 }

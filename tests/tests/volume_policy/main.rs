@@ -5,7 +5,7 @@
 mod races;
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode, Output};
 
@@ -99,6 +99,7 @@ fn main() -> ExitCode {
         a_second_configuration,
         musl,
         a_list_that_leads_to_a_secret,
+        a_list_that_is_a_secret,
     ];
     tests.push(harness::test("races", &[Root], races::races));
     for case in CASES {
@@ -120,13 +121,17 @@ struct World {
 
 impl World {
     fn new(root: rootfs::Builder, volumes: &[(&'static str, Kind)]) -> Self {
+        Self::owned_by(0, root, volumes)
+    }
+
+    fn owned_by(owner: u32, root: rootfs::Builder, volumes: &[(&'static str, Kind)]) -> Self {
         // A mount point that the image has in any case is only made sure of.
         let root = volumes
             .iter()
             .fold(root, |root, (place, _)| root.directory(place));
         let mut world = Self {
             scratch: Scratch::new().unwrap(),
-            container: start(container::Builder::new(root)),
+            container: start(container::Builder::new(root).owner(owner)),
             volumes: Vec::new(),
         };
         for (place, kind) in volumes {
@@ -395,4 +400,26 @@ fn a_list_that_leads_to_a_secret() {
     assert!(!done.stderr.contains("secret"), "{done:#?}");
     let seen = fs::metadata(world.container.inside("shared/secret")).unwrap();
     assert_eq!(seen.mode() & 0o777, 0o600, "{done:#?}");
+}
+
+/// The container's owner has a file of root as the list, in his root or on his volume: its text does not become his.
+fn a_list_that_is_a_secret() {
+    let list = format!("etc/ld-musl-{}.path", std::env::consts::ARCH);
+    for volumes in [&[("etc", Kind::Copy)][..], &[]] {
+        let world = World::owned_by(100_000, musl_root("/lib\n"), volumes);
+        let path = world.container.inside(&list);
+        files::file(&path, "/secret/text\n", 0o600).unwrap();
+        chown(&path, Some(0), Some(0)).unwrap();
+        let done = world.configure("auto").outcome().unwrap();
+        for entry in fs::read_dir(path.parent().unwrap()).unwrap() {
+            let entry = entry.unwrap();
+            let facts = entry.metadata().unwrap();
+            if facts.is_file() && facts.uid() != 0 {
+                let text = fs::read(entry.path()).unwrap();
+                let text = String::from_utf8_lossy(&text).into_owned();
+                assert!(!text.contains("secret"), "{:?} {done:#?}", entry.path());
+            }
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"/secret/text\n", "{done:#?}");
+    }
 }

@@ -125,7 +125,8 @@ fn include(tree: &mut Tree<'_>, descriptors: &OwnedFd, journal: &mut Journal<'_>
                 root: &tree.root,
                 descriptors: descriptors.as_fd(),
             };
-            let (file, stat) = image.open_file(found.as_fd()).map_err(failed)?;
+            let opened = Rights::Full.open_old(|| image.open_file(found.as_fd()));
+            let (file, stat) = opened.map_err(failed)?;
             mode = stat.st_mode & 0o777;
             content.extend(read_file::read(file, MAX_SIZE).map_err(failed)?);
             ContainerPath::new(path)

@@ -2,6 +2,7 @@
 
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
+use nix::unistd::{Uid, geteuid, setfsuid};
 
 /// The rights for creating files on a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,21 @@ impl Rights {
                 action()
             }
             Self::Nothing => Err(Errno::EPERM),
+        }
+    }
+
+    /// Opens a file whose text gets into a new one: with no more rights than the new file's owner has.
+    pub(in crate::apply) fn open_old<T>(
+        self,
+        action: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        // An invalid user changes nothing.
+        let creates_as = setfsuid(Uid::from_raw(u32::MAX));
+        match self {
+            Self::Full if creates_as == geteuid() => action(),
+            Self::Full | Self::AsOwner => Self::AsOwner.act(action),
+            // There will be no new file.
+            Self::Nothing => action(),
         }
     }
 }
