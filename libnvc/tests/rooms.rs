@@ -186,7 +186,7 @@ fn modules_import_one_way() {
 fn crates() -> Vec<(String, PathBuf)> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = vec![("capi".to_owned(), repository.join("capi"))];
-    for folder in ["", "toolkit", "shared", "pkg"] {
+    for folder in ["", "nvc-cli", "toolkit", "shared", "pkg"] {
         for entry in fs::read_dir(repository.join(folder)).unwrap() {
             let directory = entry.unwrap().path();
             let source = directory.join("src");

@@ -1,7 +1,7 @@
 //! `nvidia-container-cli`: injects NVIDIA GPUs and their driver into Linux containers.
 //!
 //! nvc-options parses the command line like argp ([`getopt`]), according to the table in [`args`], which nvc-help
-//! renders; the library runs the command.
+//! renders; nvc-commands runs the command.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_main)] // see libnvc::main!
@@ -23,7 +23,7 @@ fn run() -> u8 {
     nvc_program::messages::take_panics();
     // The NVML query is this program, executed again.
     serve_if_asked();
-    nvc_cli::start_for_hook();
+    nvc_commands::start_for_hook();
 
     let mut words = std::env::args_os();
     let caller = Caller::new(words.next());
@@ -35,12 +35,12 @@ fn run() -> u8 {
             .iter()
             .any(|command| word == command.name)
     });
-    let query = asks.then(nvc_cli::start_query);
+    let query = asks.then(nvc_commands::start_query);
 
     let done = match getopt::read(&caller, &words) {
-        Parsed::Run(words) => nvc_cli::run(&words, query, &caller.name),
+        Parsed::Run(words) => nvc_commands::run(&words, query, &caller.name),
         Parsed::Ask(question, command) => {
-            nvc_cli::write(answer(question, command, &caller.name).as_bytes())
+            nvc_commands::write(answer(question, command, &caller.name).as_bytes())
         }
         Parsed::Mistake(text) => {
             nvc_program::messages::write_lines(text.lines());

@@ -142,11 +142,31 @@ const ALLOWED: &[(&str, &str, usize, &str)] = &[
     ("capi/logfile.rs", "set_logger(", 1, FORMATS),
     ("examples/rust/hook.rs", "eprintln!(", 1, FORMATS),
     ("examples/rust/plan.rs", "println!(", 1, ANSWER),
-    ("nvc-cli/src/commands.rs", "stderr()", 1, NO_TEXT),
-    ("nvc-cli/src/logging.rs", ".append(true)", 1, FORMATS),
-    ("nvc-cli/src/logging.rs", "Log for ", 1, FORMATS),
-    ("nvc-cli/src/logging.rs", "set_boxed_logger(", 1, FORMATS),
-    ("nvc-cli/src/output.rs", "stdout()", 1, ANSWER),
+    (
+        "nvc-cli/nvc-commands/src/commands.rs",
+        "stderr()",
+        1,
+        NO_TEXT,
+    ),
+    (
+        "nvc-cli/nvc-commands/src/logging.rs",
+        ".append(true)",
+        1,
+        FORMATS,
+    ),
+    (
+        "nvc-cli/nvc-commands/src/logging.rs",
+        "Log for ",
+        1,
+        FORMATS,
+    ),
+    (
+        "nvc-cli/nvc-commands/src/logging.rs",
+        "set_boxed_logger(",
+        1,
+        FORMATS,
+    ),
+    ("nvc-cli/nvc-commands/src/output.rs", "stdout()", 1, ANSWER),
     (
         "toolkit/nvc-hook/src/call.rs",
         "/dev/std",
@@ -300,7 +320,7 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
 /// Returns the source files of everything that is shipped, relative to the repository.
 fn sources(root: &Path) -> Vec<String> {
     let mut directories = vec![root.join("capi"), root.join("examples/rust")];
-    for folder in [root, &root.join("toolkit"), &root.join("shared")] {
+    for folder in ["", "nvc-cli", "toolkit", "shared"].map(|name| root.join(name)) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy();

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use libnvc::host::DriverSession;
 use libnvc::options::DriverOptions;
 use libnvc::{Error, ErrorKind, Result};
-use nvc_cli::{Answers, Caller};
+use nvc_commands::{Answers, Caller};
 use nvc_hostfile::programs;
 use nvc_policy::config::Config;
 use nvc_policy::image::Devices;
@@ -47,7 +47,7 @@ pub(crate) fn configure(
     let answers = match inventory {
         Some(text) => Answers::Known(text),
         // As early as possible, because NVML takes longest.
-        None => Answers::Query(nvc_cli::start_query()),
+        None => Answers::Query(nvc_commands::start_query()),
     };
     let mut opened = |session: &mut DriverSession| {
         if inventory.is_none() {
@@ -70,7 +70,7 @@ pub(crate) fn configure(
         path: Some(search_path(program)),
         opened: &mut opened,
     };
-    nvc_cli::configure(words, caller).map_err(|error| error.into_error().context(CLI))
+    nvc_commands::configure(words, caller).map_err(|error| error.into_error().context(CLI))
 }
 
 /// Refuses a process in this program's mount namespace: everything would be mounted on the host.
