@@ -82,8 +82,8 @@ impl FileSearch {
 /// other versions.
 ///
 /// # Errors
-/// A cache named by the caller that is missing or malformed. For all files or those of graphics: there is no library of
-/// that version, or without one, none with a version.
+/// A cache named by the caller that is missing or malformed. No version is given, and no library has one. For all files:
+/// there is no library of that version.
 pub fn find(root: &DriverRoot, version: Option<&str>, wanted: &FileSearch) -> Result<DriverInfo> {
     let mut places = Places::new(root, &wanted.libraries);
     if let Some(ldcache) = &wanted.ldcache {
@@ -103,7 +103,7 @@ pub fn find(root: &DriverRoot, version: Option<&str>, wanted: &FileSearch) -> Re
     let mut info = match wanted.contents {
         Contents::Catalogue(options) => search.catalogue(options, wanted, &[]),
         Contents::All => search.all(wanted)?,
-        Contents::Graphics => search.only_graphics(wanted)?,
+        Contents::Graphics => search.only_graphics(wanted),
     };
     info.versions.driver = version;
     Ok(info)
@@ -248,10 +248,7 @@ impl Search<'_> {
     }
 
     /// Finds the directories of the driver's libraries.
-    ///
-    /// # Errors
-    /// There is none.
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&mut self) {
         let patterns = Wanted {
             patterns: catalogue::libraries(DriverOptions::empty(), false),
             version: Some(self.version),
@@ -259,19 +256,19 @@ impl Search<'_> {
         for abi in Abi::ALL {
             patterns.find(&mut self.places, abi);
         }
-        if self.places.real_homes(Abi::Native).is_empty() {
-            return Err(missing::libraries(
-                self.version,
-                version_in(&mut self.places).as_deref(),
-            ));
-        }
-        Ok(())
     }
 
     /// Returns every file of the version. 32-bit libraries come first: in an image whose /usr/lib64 is a link to /usr/lib,
     /// both have one name, and the last mount counts.
+    ///
+    /// # Errors
+    /// There is no library of the version.
     fn all(&mut self, wanted: &FileSearch) -> Result<DriverInfo> {
-        self.settle()?;
+        self.settle();
+        if self.places.real_homes(Abi::Native).is_empty() {
+            let found = version_in(&mut self.places);
+            return Err(missing::libraries(self.version, found.as_deref()));
+        }
         let mut files = Vec::new();
         for abi in [Abi::Compat32, Abi::Native] {
             if abi == Abi::Compat32 && wanted.no_compat32 {
@@ -307,14 +304,14 @@ impl Search<'_> {
     }
 
     /// Returns the files for graphics that a container with the catalogue's lacks.
-    fn only_graphics(&mut self, wanted: &FileSearch) -> Result<DriverInfo> {
-        self.settle()?;
+    fn only_graphics(&mut self, wanted: &FileSearch) -> DriverInfo {
+        self.settle();
         let is_in_catalogue = |path: &HostPath| catalogue::library_of(path.file_name()).is_some();
         let graphics = self.graphics(wanted, is_in_catalogue);
-        Ok(DriverInfo {
+        DriverInfo {
             graphics,
             ..DriverInfo::default()
-        })
+        }
     }
 
     /// Returns libraries without the driver's version, and those that the caller names.

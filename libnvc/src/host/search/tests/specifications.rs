@@ -32,6 +32,9 @@ fn libraries_of_the_version_with_their_links() {
         error.message(),
         "there are no libraries of driver 535.9: the libraries are of driver 550.1"
     );
+    // The hook finds the libraries of such a container, or fails.
+    let graphics = FileSearch::new(Contents::Graphics);
+    assert!(find(&tree.root(), Some("535.9"), &graphics).is_ok());
 }
 
 #[test]
