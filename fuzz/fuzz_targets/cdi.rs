@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(compare::differences(&spec, &spec).is_empty());
     assert!(version::rank(version::minimum(&spec).0) <= version::rank(&spec.cdi_version));
     let mut moved = spec.clone();
-    Transform::new("/a", "/b", Side::Host).apply(&mut moved);
+    let _ = Transform::new("/a", "/b", Side::Host).apply(&mut moved);
     let mut config = Spec::new(serde_json::json!({ "process": { "user": { "uid": 1 } } }));
     let drivers = CharDrivers::default();
     let host = Host {

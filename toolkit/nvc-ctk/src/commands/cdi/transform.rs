@@ -25,7 +25,7 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     }
     let (input, output) = (line.text("input"), line.text("output"));
     let mut spec = parse(&read(input)?).map_err(|error| error.context(input))?;
-    Transform::new(from, to, side).apply(&mut spec);
+    Transform::new(from, to, side).apply(&mut spec)?;
     validate::spec(&spec).map_err(|error| error.context("invalid specification"))?;
     if output.is_empty() {
         return print(&text(&spec, Format::Yaml, None));
