@@ -20,7 +20,7 @@ use crate::job::{GpuRequest, Job, nodes};
 use crate::log::Log;
 use crate::modes;
 use crate::place::Place;
-use crate::{char_links, crun, injection, mount_namespace, protection};
+use crate::{char_links, crun, injection, mount_namespace, protection, spec_edits};
 
 /// What upstream says before a failure to read or understand a request.
 pub(crate) const NOT_CREATED: &str = "failed to create NVIDIA Container Runtime";
@@ -115,6 +115,7 @@ fn grant(
         choice,
     } = request;
     let before = spec.clone();
+    spec_edits::forget(&mut spec, choice.is_some())?;
     match &choice {
         Some(choice) => {
             mount_namespace::check(spec.value())?;

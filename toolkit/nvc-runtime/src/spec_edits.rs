@@ -12,9 +12,10 @@ use libnvc::plan::Intent;
 use nvc_cdi::edits::{self, Host};
 use nvc_cdi::nodes;
 use nvc_cdi::{DeviceNode, Edits, Mount};
-use nvc_generate::{apply_hook, nodes_and_variables};
+use nvc_generate::{VOID, apply_hook, nodes_and_variables};
 use nvc_oci::paths::{absolute, clean};
 use nvc_oci::spec::Spec;
+use nvc_program::hook_names::APPLY;
 use nvc_program::messages::Level;
 use serde_json::{Value, json};
 
@@ -38,12 +39,36 @@ pub(crate) fn give(job: &mut Job<'_>, intents: &[Intent], further: Option<Edits>
     let rest = rendering.hooks.intents(intents);
     if !rest.is_empty() {
         rendering.hooks.program = job.hook_program()?;
-        let hook = apply_hook(&rest, &[], &rendering);
+        let hook = apply_hook(&rest, &[OURS.to_owned()], &rendering);
         edits.hooks.push(hook.map_err(|error| error.hint(WAY_OUT))?);
     }
     let mut all = vec![edits];
     all.extend(further);
     apply(job, &mut all)
+}
+
+/// Marks our hook: an engine may have added one of a specification, which stays.
+const OURS: &str = "--by-runtime";
+
+/// Removes the hook of an earlier run, whose plan may be outdated: this run gives GPUs again, or none are requested any
+/// more. A request that the earlier run has fulfilled is void, and its hook stays with its nodes.
+pub(crate) fn forget(spec: &mut Spec, gives_gpu: bool) -> Result<()> {
+    let path = ["hooks", "createContainer"];
+    let is_fulfilled = || {
+        let mut variables = spec.value()["process"]["env"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        variables.any(|entry| entry == VOID)
+    };
+    if spec.has(&path) && (gives_gpu || !is_fulfilled()) {
+        let is_ours = |hook: &Value| {
+            let mut words = hook["args"].as_array().into_iter().flatten();
+            words.any(|word| word == APPLY) && words.any(|word| word == OURS)
+        };
+        spec.list(&path)?.retain(|hook| !is_ours(hook));
+    }
+    Ok(())
 }
 
 /// What to do if a plan is too long for an argument.
@@ -189,6 +214,32 @@ mod tests {
         assert_eq!(value["mounts"].as_array().map(Vec::len), Some(1));
         let rule = json!({"allow": true, "type": "c", "major": 1, "minor": 3, "access": "rwm"});
         assert_eq!(value["linux"]["resources"]["devices"], json!([rule]));
+    }
+
+    #[test]
+    fn only_the_hooks_of_an_earlier_run_are_forgotten() {
+        let hook = |words: &[&str]| json!({"path": "/usr/bin/nvidia-cdi-hook", "args": words});
+        let kept = [
+            hook(&["nvidia-cdi-hook", "apply", "--plan={}"]),
+            hook(&["nvidia-cdi-hook", "chmod", "--by-runtime"]),
+            json!({"path": "/x"}),
+        ];
+        let ours = hook(&["nvidia-cdi-hook", "apply", "--by-runtime", "--plan={}"]);
+        let hooks = [&kept[..], &[ours]].concat();
+        let mut spec = Spec::new(json!({"hooks": {"createContainer": hooks}}));
+        // What an earlier run has given stays together.
+        let void = json!({"process": {"env": [VOID]}, "hooks": {"createContainer": hooks}});
+        let mut fulfilled = Spec::new(void.clone());
+        forget(&mut fulfilled, false).unwrap();
+        assert_eq!(fulfilled.value(), &void);
+        forget(&mut fulfilled, true).unwrap();
+        forget(&mut spec, false).unwrap();
+        for spec in [&spec, &fulfilled] {
+            assert_eq!(spec.value()["hooks"]["createContainer"], json!(kept));
+        }
+        let mut bare = Spec::new(json!({}));
+        forget(&mut bare, true).unwrap();
+        assert_eq!(bare.value(), &json!({}));
     }
 
     #[test]

@@ -12,6 +12,11 @@ use super::{discover, list, text};
 
 pub(super) const OPTIONS: &[Opt] = &[
     text("plan", "JSON", "The plan"),
+    switch(
+        "by-runtime",
+        "The runtime, not a specification, has the hook",
+    )
+    .hidden(),
     text("ldconfig-path", "FILE", "As update-ldcache"),
     switch("discover", "Find the driver's files now, and mount them"),
     text("driver-root", "DIR", "The driver root"),
