@@ -105,7 +105,10 @@ build() {
 }
 
 prepare() {
-  work=$(mktemp -d "${TMPDIR:-/tmp}/nvc-demo.XXXXXX")
+  # A driver may not be below a directory of all users.
+  work=/var/lib
+  [ -w $work ] || work=/tmp
+  work=$(mktemp -d "${TMPDIR:-$work}/nvc-demo.XXXXXX")
   # All mounts are in namespaces that have ended by then; if one has not, nothing in it is removed.
   trap 'rm -rf --one-file-system "$work"' EXIT
   trap 'exit 1' HUP INT TERM

@@ -9,7 +9,7 @@ set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
 if [ "${1:-}" != --inside ]; then
-  work=$(mktemp -d)
+  work=$(mktemp -d -p /var/lib) # no driver may be below a directory of all users
   status=0
   unshare --mount --propagation private "$0" --inside "$work" "$(readlink -f "${CARGO_TARGET_DIR:-target}")" "${1:-40}" || status=$?
   rm -rf "$work"

@@ -10,7 +10,7 @@ set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
 target=$(readlink -f "${CARGO_TARGET_DIR:-target}")
-work=$(mktemp -d)
+work=$(mktemp -d -p /var/lib) # no driver may be below a directory of all users
 trap 'rm -rf --one-file-system "$work"' EXIT
 # shellcheck source=scripts/bench/programs.sh
 . scripts/bench/programs.sh

@@ -18,7 +18,7 @@ if [ "${1:-}" != --inside ]; then
   cargo build "${options[@]}" -p nvc-ctk -p nvc-cdi-hook
   cargo build "${options[@]}" -p libnvidia-container --bin nvc-query
   cargo build "${options[@]}" -p nvc-testkit --bin nvc-simdriver
-  work=$(mktemp -d)
+  work=$(mktemp -d -p /var/lib) # no driver may be below a directory of all users
   status=0
   unshare --mount --propagation private "$0" --inside "$work" "$(readlink -f "${CARGO_TARGET_DIR:-target}/$profile")" || status=$?
   rm -rf "$work"

@@ -31,8 +31,15 @@ impl Machine {
     /// # Errors
     /// The process has several threads, or a system call fails that root may expect to succeed.
     pub fn enter() -> io::Result<Self> {
-        let scratch = tempfile::Builder::new().prefix("nvc-tests-").tempdir()?;
         let private = is_root();
+        let mut scratch = tempfile::Builder::new();
+        let scratch = scratch.prefix("nvc-tests-");
+        // No driver may be below a directory of all users.
+        let scratch = if private {
+            scratch.tempdir_in("/var/lib")?
+        } else {
+            scratch.tempdir()?
+        };
         if private {
             unshare(CloneFlags::CLONE_NEWNS)?;
             let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;

@@ -48,3 +48,13 @@ pub use render::{apply_hook, nodes_and_variables};
 
 #[cfg(test)]
 mod tests;
+
+/// Returns a directory that is not in one of all users.
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+fn scratch() -> tempfile::TempDir {
+    let beside = std::env::current_exe().unwrap();
+    let made = tempfile::tempdir_in("/var/lib");
+    made.or_else(|_| tempfile::tempdir_in(beside.parent().unwrap()))
+        .unwrap()
+}

@@ -1,17 +1,19 @@
 //! Judges paths that are handed to a program which opens them later: an engine, a low-level runtime, or a hook.
 //!
-//! Until then, whoever can rename a directory on the way, or put a link into the file's place, chooses another file. A
-//! file that lies directly in a directory of all users counts as theirs even if the directory is sticky: its root user
-//! may be that of a container with the directory as a volume.
+//! Until then, whoever can rename a directory on the way, put a link into the file's place, or write to it, chooses
+//! another file. A directory of all users on the way counts as theirs even if it is sticky: the root user of a container
+//! with that directory as a volume may rename what is in it.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use libnvc::{Error, Result};
 use nix::fcntl::AtFlags;
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
 
-use super::owner::{Caller, Exposed, is_for_everybody, is_sticky};
+use super::owner::{Caller, Exposed, is_sticky};
 use super::walk::{PathTrust, Place, find, find_directory, kind};
 
 /// Judges paths, each directory once.
@@ -25,39 +27,59 @@ pub struct HandedPaths {
 impl Default for HandedPaths {
     fn default() -> Self {
         Self {
-            caller: Caller::current(),
+            caller: Caller::current().without_shared(),
             directories: HashMap::new(),
         }
     }
 }
 
 impl HandedPaths {
-    /// Fails if a user other than root and the caller can exchange a file or directory for another.
+    /// Fails if a user other than root and the caller can exchange a file or directory for another, or write to it.
     ///
     /// # Errors
-    /// It names the directory and who that is.
+    /// It names the directory or file and who that is.
     pub fn check(&mut self, path: &Path) -> Result<()> {
+        let caller = self.caller;
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Ok(());
+            // The root, or a path that ends in `..`.
+            return self.directory(path).map(drop);
         };
-        let (directories, caller) = (&mut self.directories, self.caller);
-        let found = directories.entry(parent.to_owned());
-        let found = found.or_insert_with_key(|path| directory(caller, path));
-        let (place, stat) = &**found.as_ref().map_err(Clone::clone)?;
-        if is_for_everybody(stat) {
-            return Err(Exposed::by_everybody(parent).refusal(path));
-        }
+        let (place, stat) = self.directory(parent)?;
+        let directory = place.directory();
         // What does not exist cannot be opened.
-        let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
-        let Ok(found) = fstatat(place.directory(), name, flags) else {
+        let Ok(found) = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) else {
             return Ok(());
         };
-        if kind(&found) == SFlag::S_IFLNK {
-            let target = find(self.caller, path, PathTrust::Any, true)?;
-            return refused(target.exposed(), path);
+        if kind(&found) != SFlag::S_IFLNK {
+            let owner = is_sticky(stat).then(|| caller.owner(path, &found));
+            refused(owner.flatten().as_ref(), path)?;
+            return last(caller, path, directory, name);
         }
-        let owner = is_sticky(stat).then(|| self.caller.owner(path, &found));
-        refused(owner.flatten().as_ref(), path)
+        let target = fstatat(directory, name, AtFlags::empty());
+        if target.is_ok_and(|target| kind(&target) == SFlag::S_IFDIR) {
+            return self.directory(path).map(drop);
+        }
+        let target = find(caller, path, PathTrust::Any, true)?;
+        refused(target.exposed(), path)?;
+        last(caller, path, target.directory(), &target.name)
+    }
+
+    /// Returns a directory that may be named, with its attributes.
+    fn directory(&mut self, path: &Path) -> Result<&(Place, FileStat)> {
+        let caller = self.caller;
+        let found = self.directories.entry(path.to_owned());
+        let found = found.or_insert_with_key(|path| directory(caller, path));
+        found.as_deref().map_err(Clone::clone)
+    }
+}
+
+/// Judges a file or directory itself. Who may write to a device or socket changes no file.
+fn last(caller: Caller, path: &Path, directory: BorrowedFd<'_>, name: &OsStr) -> Result<()> {
+    match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(found) if matches!(kind(&found), SFlag::S_IFREG | SFlag::S_IFDIR) => {
+            refused(caller.file(path, directory, name, &found).as_ref(), path)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -85,12 +107,17 @@ mod tests {
 
     /// Judges `top/lib/file` after a change; None if it may be handed over.
     fn judged(change: impl Fn(&Path)) -> Option<String> {
-        let scratch = tempfile::tempdir().unwrap();
+        judged_as("lib/file", change)
+    }
+
+    fn judged_as(name: &str, change: impl Fn(&Path)) -> Option<String> {
+        // Not in a directory of all users.
+        let scratch = tempfile::tempdir_in("/var/lib").unwrap();
         let top = scratch.path().join("top");
         fs::create_dir_all(top.join("lib")).unwrap();
         fs::write(top.join("lib/file"), "").unwrap();
         change(&top);
-        let error = HandedPaths::default().check(&top.join("lib/file")).err()?;
+        let error = HandedPaths::default().check(&top.join(name)).err()?;
         Some(error.message().replace(top.to_str().unwrap(), "TOP"))
     }
 
@@ -152,6 +179,16 @@ mod tests {
             },
             "TOP/lib/file belongs to the user 4242",
         );
+        // The directory on the way could be renamed.
+        refused(&|top| mode(top, 0o1777), "every user may write to TOP");
+        refused(
+            &|top| mode(&top.join("lib/file"), 0o666),
+            "every user may write to TOP/lib/file",
+        );
+        refused(
+            &|top| chown(top.join("lib/file"), Some(USER), None).unwrap(),
+            "TOP/lib/file belongs to the user 4242",
+        );
         let link = |top: &Path| {
             fs::create_dir(top.join("other")).unwrap();
             fs::rename(top.join("lib/file"), top.join("other/file")).unwrap();
@@ -168,6 +205,20 @@ mod tests {
         refused(
             &|top| {
                 link(top);
+                mode(&top.join("other"), 0o1777);
+            },
+            "every user may write to TOP",
+        );
+        refused(
+            &|top| {
+                link(top);
+                mode(&top.join("other/file"), 0o666);
+            },
+            "every user may write to TOP/lib/file",
+        );
+        refused(
+            &|top| {
+                link(top);
                 lchown(top.join("lib/file"), Some(USER), None).unwrap();
             },
             "TOP/lib/file belongs to the user 4242",
@@ -180,5 +231,27 @@ mod tests {
             },
             "every user may write to TOP/real",
         );
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn directories_and_devices_are_judged_as_such() {
+        let nothing = |_: &Path| ();
+        for name in ["lib", "lib/..", "lib/missing", "/", "/dev/null"] {
+            assert_eq!(judged_as(name, nothing), None, "{name}");
+        }
+        let folder = |top: &Path| symlink("lib", top.join("folder")).unwrap();
+        assert_eq!(judged_as("folder", folder), None);
+        for name in ["lib", "lib/.", "lib/../lib", "folder", "lib/.."] {
+            let exposed = |top: &Path| {
+                folder(top);
+                mode(&top.join("lib"), 0o1777);
+            };
+            let text = judged_as(name, exposed).unwrap();
+            assert!(
+                text.contains("every user may write to TOP"),
+                "{name}: {text}"
+            );
+        }
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Caller {
     /// host's root among them: these owners cannot be distinguished. The caller has no more rights in the namespace
     /// than outside.
     unmapped: Option<u32>,
+    /// A directory of all users is not trusted even if it is sticky.
+    trusts_no_shared: bool,
 }
 
 impl Caller {
@@ -50,6 +52,16 @@ impl Caller {
             gid: nix::unistd::getegid().as_raw(),
             also: (None, None),
             unmapped: in_user_namespace().then(overflow_id),
+            trusts_no_shared: false,
+        }
+    }
+
+    /// Counts a sticky directory of all users as theirs.
+    pub(super) fn without_shared(self) -> Self {
+        let trusts_no_shared = true;
+        Self {
+            trusts_no_shared,
+            ..self
         }
     }
 
@@ -89,9 +101,10 @@ impl Caller {
     }
 
     fn writer(self, stat: &FileStat, mode: Mode, list: impl FnOnce() -> acl::List) -> Option<Who> {
+        let is_shared = self.trusts_no_shared && mode.contains(Mode::S_IWOTH);
         if self.is_other(stat.st_uid) {
             Some(Who::Owner(stat.st_uid))
-        } else if mode.contains(Mode::S_ISVTX) {
+        } else if mode.contains(Mode::S_ISVTX) && !is_shared {
             None
         } else if mode.contains(Mode::S_IWOTH) {
             Some(Who::Everybody)
@@ -149,18 +162,7 @@ pub(super) fn is_sticky(stat: &FileStat) -> bool {
     Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_ISVTX)
 }
 
-/// Returns true if every user may create files in a directory.
-pub(super) fn is_for_everybody(stat: &FileStat) -> bool {
-    Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_IWOTH)
-}
-
 impl Exposed {
-    /// Describes a directory of all users.
-    pub(super) fn by_everybody(at: &Path) -> Self {
-        let who = Who::Everybody;
-        Self { at: at.into(), who }
-    }
-
     /// Returns the refusal of a path on which it is.
     pub(super) fn refusal(&self, file: &Path) -> Error {
         let cause = format!("{self}, so another file could be put in its place");

@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn links_are_followed_inside_the_tree() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = crate::scratch();
         let tree = tree(dir.path());
         let entries = parse(
             "sym, /usr/lib/tegra/liba.so\nlib, /usr/lib/tegra/libb*.so\ndir, /usr/lib/tegra/firmware\n\

@@ -132,7 +132,7 @@ mod tests {
 
     /// Returns what a specification of a tree with two lists mounts and links.
     fn content(files: &[&str], ignored: &[&str]) -> Result<(Vec<String>, Vec<String>)> {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = crate::scratch();
         let at = |path: &str| dir.path().join(path);
         fs::create_dir_all(at("usr/lib/tegra")).unwrap();
         for name in ["liba.so.1", "libb.so.1"] {
