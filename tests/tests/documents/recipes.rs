@@ -75,6 +75,19 @@ const RECIPES: &[Recipe] = &[
         lists: 1,
     },
     Recipe {
+        section: "MPS",
+        needs: &[
+            Root,
+            CgroupV1,
+            Command("dockerd"),
+            Command("docker"),
+            Command("runc"),
+        ],
+        before: DOCKER,
+        after: "",
+        lists: 1,
+    },
+    Recipe {
         section: "LXC",
         needs: &[Root, Command("lxc-execute")],
         // As a kernel with the driver's modules, whose every procfs has its files.
