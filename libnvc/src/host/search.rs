@@ -1,7 +1,7 @@
 //! Finds the driver's files. This is the only search: for requests, which get what the catalogue names; for
 //! specifications, which get all; and for programs that look at the machine.
 //!
-//! It looks in one [source](places::Source) after the other, for names that are still missing. A library counts if it has
+//! It looks in one source after the other, for names that are still missing. A library counts if it has
 //! the driver's version; what it needs, and what manifests name, belongs to it.
 
 use super::{Abi, Daemon, DriverFile, DriverInfo, DriverRoot, FileClass, WslDriver, catalogue};
