@@ -134,17 +134,13 @@ pub(super) fn graphics(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     intents
 }
 
-/// Plans the files of graphics for a container that gets the libraries, which manifests name, by another plan.
+/// Plans the files of graphics for a container that gets the others by another plan: the loader must find its libraries.
 pub(super) fn graphics_alone(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
-    let chosen = Chosen::of(driver, request);
     let mut intents = graphics(driver, request);
-    let manifests = driver.graphics.iter().filter(|file| chosen.has(file));
-    let libraries = manifests.flat_map(|manifest| &manifest.names);
-    intents.extend(libraries.filter_map(|name| {
-        let file = name.library.file_name();
-        catalogue::library_of(file).map(|_| alias(name.at.clone(), &Place::Library(file.into())))
-    }));
-    each_place_once(&mut intents);
+    let is_library = |intent: &Intent| matches!(&intent.what, What::Mount(mount) if mount.class == FileClass::Library);
+    if intents.iter().any(is_library) {
+        intents.push(library_path(driver, request));
+    }
     intents
 }
 
