@@ -199,7 +199,7 @@ fn an_owner_without_a_map() {
 
 /// The rules belong to the host: a namespace's root may not change them, whatever its user outside.
 fn a_cgroup_that_may_not_be_changed() {
-    let world = World::new(&Builder::default(), 0);
+    let world = World::new(&Builder::default().lenient(), 0);
     let before = Tree::of(&world.root).unwrap();
     let cgroup = DeviceCgroup::v1().unwrap();
     let output = in_cgroup(&world, &cgroup);
@@ -228,7 +228,7 @@ fn in_cgroup(world: &World, cgroup: &DeviceCgroup) -> Output {
 
 /// Not even querying the attached programs is allowed.
 fn a_version_2_cgroup_that_may_not_be_changed() {
-    let world = World::new(&Builder::default(), 0);
+    let world = World::new(&Builder::default().lenient(), 0);
     let before = Tree::of(&world.root).unwrap();
     let output = in_filtered_cgroup(&world, &["1:3"]);
     let (out, err) = text(&output);

@@ -105,6 +105,13 @@ impl Builder {
         self
     }
 
+    /// NVML needs no /dev/nvidiactl: for callers in a cgroup that denies it.
+    #[must_use]
+    pub fn lenient(mut self) -> Self {
+        self.profile.layout.is_lenient = true;
+        self
+    }
+
     /// Omits device nodes, as in a user namespace.
     #[must_use]
     pub fn no_nodes(mut self) -> Self {
