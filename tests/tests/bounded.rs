@@ -191,7 +191,10 @@ fn caches_on_a_volume() {
             // Those whose entries exist nowhere say nothing about the libraries.
             let text = &outcome.stderr;
             let named = ["/etc is a volume", "open failed: /etc/ld.so.cache: "];
-            assert!(named.iter().any(|named| text.contains(named)), "{number}: {text}");
+            assert!(
+                named.iter().any(|named| text.contains(named)),
+                "{number}: {text}"
+            );
             assert!(outcome.status == Some(0) || container.mounts().unwrap() == before);
         }
     }

@@ -19,10 +19,34 @@ pub(crate) struct World {
     pub(crate) driver: Driver,
 }
 
+/// Adds the manifests that a distribution's packages have.
+fn manifests(root: &Path) -> std::io::Result<()> {
+    for (path, text) in [
+        (
+            "usr/share/vulkan/icd.d/nvidia_icd.json",
+            "{\"ICD\": {\"library_path\": \"libGLX_nvidia.so.0\"}}",
+        ),
+        (
+            "usr/share/glvnd/egl_vendor.d/10_nvidia.json",
+            "{\"ICD\": {\"library_path\": \"libEGL_nvidia.so.0\"}}",
+        ),
+        (
+            "usr/share/OpenCL/vendors/nvidia.icd",
+            "libnvidia-opencl.so.1\n",
+        ),
+    ] {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap())?;
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
 impl World {
     pub(crate) fn new() -> Self {
         let scratch = Scratch::new().unwrap();
-        let driver = Builder::default().build(scratch.join("driver")).unwrap();
+        let driver = Builder::default().edit(manifests);
+        let driver = driver.build(scratch.join("driver")).unwrap();
         debian_root().build(scratch.join("image")).unwrap();
         let world = Self { scratch, driver };
         world.install();

@@ -107,7 +107,9 @@ fn checks(line: &CommandLine) -> Vec<Check> {
     let file_is_read = of_config.is_empty() || config.file.is_some();
     let (module, libraries) = (driver::module(&place), libraries::all(&place));
     // NVML fails without them, which is reported already.
-    let nvml = (module.is_empty() && libraries.is_empty()).then(|| driver::nvml(&place));
+    let mut both = module.iter().chain(&libraries);
+    let works = both.all(|finding| finding.level != Level::Wrong);
+    let nvml = works.then(|| driver::nvml(&place));
     let nvml = nvml.map(|findings| ("management library", findings));
     let mut of_driver = vec![
         ("kernel module", module),
