@@ -22,7 +22,10 @@ fn said(output: &Output) -> String {
 #[test]
 fn a_device_is_defined_once_where_engines_read() {
     for are_read in [false, true] {
-        let directory = tempfile::tempdir().unwrap();
+        // Where no other user could exchange a file.
+        let directory = tempfile::tempdir_in("/var/lib")
+            .or_else(|_| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")))
+            .unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::create_dir_all(at("usr/lib/tegra")).unwrap();
         fs::write(at("usr/lib/tegra/liba.so.1"), "").unwrap();

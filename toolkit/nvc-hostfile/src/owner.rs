@@ -176,6 +176,12 @@ impl Exposed {
             Who::User(_) | Who::Group(_) => {
                 format!("chmod g-w {}", word(&self.at.to_string_lossy()))
             }
+            // Such as /tmp, which every user must be able to write to.
+            Who::Everybody
+                if std::fs::metadata(&self.at).is_ok_and(|at| at.mode() & 0o1000 != 0) =>
+            {
+                "put it where only root can write, such as below /var/lib".into()
+            }
             Who::Everybody => format!("chmod go-w {}", word(&self.at.to_string_lossy())),
         })
     }
