@@ -27,7 +27,7 @@ def machine(name, first, setup='', also=(), level='WRONG', more=0, specification
     if only and only not in name:
         del SAYS[name]
         return
-    files = {**MODELS, **dict(files)}
+    files = {**MODELS, **MANIFEST, **dict(files)}
     if specification:
         files['/var/run/cdi/gpu.json'] = spec('nvidia.com/gpu', 'of-this-test')
     case('doctor-' + name, *options, 'doctor', stdout='text', setup=MODELS_SETUP + setup, ldconfig=ldconfig, files=files, **world)
@@ -60,6 +60,8 @@ esac
 mkdir -p /sys/fs/selinux/booleans; echo "1 1" > /sys/fs/selinux/booleans/$2
 """,
 }
+# The suite's driver has the library of OpenCL and no manifest: the host has it, and a driver's container lacks it.
+MANIFEST = {'/etc/OpenCL/vendors/nvidia.icd': 'libnvidia-opencl.so.1\n'}
 # A shell's usual commands; without NVIDIA's proc files, those that modprobe brings.
 MODELS_SETUP = """
 cp $BUSYBOX usr/bin/busybox
@@ -135,13 +137,14 @@ CONFIG_TOML = '/etc/nvidia-container-runtime/config.toml'
 DAEMON = '/etc/docker/daemon.json'
 
 machine('healthy', None)
-machine('no-driver', '/dev/nvidiactl, /dev/nvidia-uvm and /dev/nvidia-uvm-tools are missing', also=['/dev/nvidia0 and /dev/nvidia1 are missing', 'libcuda.so.1 is missing', 'libnvidia-ml.so.1 is missing'], machine='empty')
+machine('no-driver', '/dev/nvidiactl, /dev/nvidia-uvm and /dev/nvidia-uvm-tools are missing', also=['/dev/nvidia0 and /dev/nvidia1 are missing', 'there are no libraries of driver'], machine='empty')
 machine('no-uvm-node', 'nvidia-uvm is missing', 'rm dev/nvidia-uvm')
 machine('old-uvm-node', 'is device 511:0', 'rm dev/nvidia-uvm; mknod -m 666 dev/nvidia-uvm c 511 0')
 machine('no-gpu-node', '/dev/nvidia1 is missing', 'rm dev/nvidia1')
 machine('node-for-root', 'only root may use /dev/nvidiactl', 'chmod 600 dev/nvidiactl')
 machine('node-is-file', '/dev/nvidiactl is not a device', 'rm dev/nvidiactl; touch dev/nvidiactl')
-machine('mismatch', 'of driver 550.1.2', 'sed -i s/535.261.03/550.1.2/ $PROC/nvidia/version')
+machine('mismatch', 'of driver 550.1.2', 'sed -i s/535.261.03/550.1.2/ $PROC/nvidia/version',
+        also=['there are no libraries of driver 550.1.2'])
 machine('nvml', 'driver not loaded', mock='init=9')
 machine('config-syntax', 'config.toml', files={CONFIG_TOML: 'a = \n'})
 machine('config-key', 'did you mean disable-require', files={CONFIG_TOML: 'disable-requir = true\n'})
@@ -219,17 +222,17 @@ mkdir -p sys/firmware/efi/efivars
 printf '\\006\\000\\000\\000\\001' > sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c''', proc_driver=False)
 machine('no-gpu', 'no NVIDIA GPU on its PCI bus', '''
 mkdir -p sys/bus/pci/devices/0000:00:00.0; echo 0x8086 > sys/bus/pci/devices/0000:00:00.0/vendor''',
-        also=['libcuda.so.1 is missing', 'libnvidia-ml.so.1 is missing'], machine='empty', proc_driver=False)
+        also=['no libcuda.so and no libnvidia-ml.so'], machine='empty', proc_driver=False)
 machine('lost', 'gpu is lost', mock='lost=0')
 machine('fabric', 'nvidia-fabricmanager does not run',
         'mknod -m 666 dev/nvidia-nvswitch0 c 238 0; rm -rf run/nvidia-fabricmanager')
 machine('stub', '/usr/local/cuda/lib64/stubs/libcuda.so.1, a stub', '''
 mkdir -p usr/local/cuda/lib64/stubs; cp %s/libcuda.so.535.261.03 usr/local/cuda/lib64/stubs/libcuda.so
 echo /usr/local/cuda/lib64/stubs > etc/stubs; cat etc/ld.so.conf >> etc/stubs; mv etc/stubs etc/ld.so.conf''' % LIB)
-machine('only-32-bit', 'libcuda.so.1 is missing', 'rm %s/libcuda.so.535.261.03' % LIB)
+machine('only-32-bit', 'libcuda.so.1 is missing', 'rm %s/libcuda.so.535.261.03' % LIB, level='advice')
 machine('no-caps-nodes', '/dev/nvidia-caps is missing', 'rm -r dev/nvidia-caps')
 machine('root-left-over', 'the driver is in /', files=toml(CLI, 'root = "/run/nvidia/driver"'))
-machine('root-not-set', 'the driver is in /run/nvidia/driver', machine='driver-container')
+machine('root-not-set', 'the driver is in /run/nvidia/driver', also=['nvidia.icd is missing'], machine='driver-container')
 machine('no-cgroups', 'no-cgroups is true', files={**WITH_DOCKER, **toml(CLI, 'no-cgroups = true')})
 machine('ldconfig', '/opt/ldconfig is missing', files=toml(CLI, 'ldconfig = "@/opt/ldconfig"'))
 machine('csv-on-a-pc', 'not a Jetson', files=toml('nvidia-container-runtime', 'mode = "csv"'))
@@ -258,21 +261,23 @@ machine('cri-disabled', 'disables the CRI plugin',
 machine('containerd-program', 'containerd\'s runtime nvidia is /usr/local/nvidia/toolkit/nvidia-container-runtime',
         files=containerd('/usr/local/nvidia/toolkit/nvidia-container-runtime'))
 machine('selinux', 'SELinux does not let containers', ENFORCING, files={'/usr/bin/podman': program('podman version 5.4.2')})
-machine('podman-5.5', 'podman 5.5 reads no specification in /var/run/cdi', 'mkdir -p run/cdi; mv etc/cdi/nvidia.yaml run/cdi/', level='advice',
+machine('podman-5.5', 'podman 5.5 reads no specification in /var/run/cdi', level='advice',
         files={'/usr/bin/podman': program('podman version 5.5.1')})
 machine('wsl-without', 'libdxcore.so is missing', 'mknod -m 666 dev/dxg c 10 125', machine='empty', proc_driver=False)
 
-machine('in-a-driver-container', None, machine='driver-container', files=toml(CLI, 'root = "/run/nvidia/driver"'))
+machine('in-a-driver-container', 'nvidia.icd is missing', level='advice', machine='driver-container',
+        files=toml(CLI, 'root = "/run/nvidia/driver"'))
 machine('wsl', None, WSL_WORLD['setup'] + 'cp %s/libnvidia-ml.so.535.261.03 .%s/libnvidia-ml.so.1' % (LIB, STORE),
         files=WSL_FILES, env=WSL_WORLD['env'])
 machine('jetson', None, CSV, machine='empty', files=CSV_FILES, proc_driver=False)
 machine('with-docker', None, files=WITH_DOCKER)
 machine('docker-under-selinux', None, ENFORCING, files=WITH_DOCKER)
 machine('podman-alone', None, run_as=1000, files={'/usr/bin/podman': program('podman version 5.4.2')})
-machine('podman-5.5-told', None, 'mkdir -p run/cdi; mv etc/cdi/nvidia.yaml run/cdi/', run_as=1000,
+machine('podman-5.5-told', None, run_as=1000,
         files={'/usr/bin/podman': program('podman version 5.5.1'),
                '/etc/containers/containers.conf': '[engine]\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'})
-machine('podman-5.5-in-etc', None, run_as=1000, files={'/usr/bin/podman': program('podman version 5.5.1')})
+machine('podman-5.5-in-etc', None, run_as=1000, specification=False,
+        files={'/usr/bin/podman': program('podman version 5.5.1'), '/etc/cdi/gpu.json': spec('nvidia.com/gpu', 'of-this-test')})
 machine('cgroup-1', None, 'mkdir -p sys/fs/cgroup/devices sys/fs/cgroup/memory')
 machine('without-persistence', None, 'rm -rf usr/bin/nvidia-persistenced run/nvidia-persistenced')
 machine('nodes-of-a-group', None, 'chmod 660 dev/nvidia[01] dev/nvidiactl; chgrp 44 dev/nvidia[01] dev/nvidiactl')
