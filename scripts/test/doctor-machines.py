@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 from harness import *
 from pieces import *
@@ -100,6 +101,12 @@ def docker_reads(machine, line):
 def execute_and_repair(case_, machine, env, execute=HARNESS.execute):
     """Runs doctor, then the commands that it prints, and lists them with what they did: up to three times, since a
     repaired machine can have further findings."""
+    if os.path.exists(machine.path('/alive')):
+        write(machine.path('/join.new'), '%d/ns/mnt' % machine.keeper)
+        os.rename(machine.path('/join.new'), machine.path('/join'))
+        for _ in range(100):
+            if os.path.exists(machine.path('/join')):
+                time.sleep(0.02)
     status, out, err = execute(case_, machine, env)
     log, faults, seen = [], [], set()
 
@@ -284,10 +291,25 @@ machine('nodes-of-a-group', None, 'chmod 660 dev/nvidia[01] dev/nvidiactl; chgrp
 machine('ubuntus-ldconfig', None, files=toml(CLI, 'ldconfig = "@/sbin/ldconfig.real"'))
 machine('other-vendor', None, files={'/etc/cdi/amd.json': spec('amd.com/gpu', '0')})
 
-# Engines that run, and do not know what their files say: a dockerd that does nothing else, and a docker that answers.
+# Engines that run, and do not know what their files say: a dockerd that joins the machine's mount namespace, which it is
+# older than, and does nothing else, and a docker that answers.
 DAEMON_SOURCE = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
 #include <unistd.h>
-int main(void) { while (access("/alive", F_OK) == 0) usleep(50000); return 0; }
+int main(void) {
+  for (; access("/alive", F_OK) == 0; usleep(20000)) {
+    char path[64] = "";
+    int join = open("/join", O_RDONLY), namespace;
+    if (join < 0 || read(join, path, 63) <= 0) continue;
+    close(join);
+    namespace = openat(3, path, O_RDONLY);
+    if (namespace < 0 || setns(namespace, CLONE_NEWNS) != 0) return 1;
+    unlink("/join");
+  }
+  return 0;
+}
 """
 with tempfile.TemporaryDirectory() as folder:
     subprocess.run(['gcc', '-static', '-x', 'c', '-o', folder + '/dockerd', '-'], input=DAEMON_SOURCE, text=True, check=True)
@@ -296,7 +318,7 @@ with tempfile.TemporaryDirectory() as folder:
 # Until it is executed, the process has another name.
 START = """
 touch alive; chmod 755 usr/bin/dockerd
-chroot . /usr/bin/dockerd < /dev/null > /dev/null 2>&1 &
+chroot . /usr/bin/dockerd < /dev/null > /dev/null 2>&1 3< /proc &
 until [ "$(cat /proc/$!/comm)" = dockerd ]; do sleep 0.01; done
 sleep 0.1
 """
