@@ -317,7 +317,12 @@ impl<'r> Places<'r> {
         let entry = self.names.entry(directory.clone());
         entry.or_insert_with_key(|directory| {
             list(root, directory).unwrap_or_else(|errno| {
-                debug!("skipping {directory}: {errno}");
+                match errno {
+                    Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP => {
+                        debug!("skipping {directory}: {errno}");
+                    }
+                    _ => warn!("skipping {directory}: {}", errno_text(errno)),
+                }
                 Vec::new()
             })
         })
