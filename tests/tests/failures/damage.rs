@@ -194,7 +194,7 @@ fn a_cache_of_any_kind() {
         let seconds = if *kind == "fifo" { "1" } else { "15" };
         let list = |options: &[&str]| subject.list_within(seconds, options);
         let outcome = list(&[]);
-        if *kind == "fifo" {
+        if *kind == "fifo" && outcome.status != Some(0) {
             // The C library blocks while it loads NVML, but no longer than the deadline.
             assert!(outcome.stderr.contains("timed out"), "{outcome:#?}");
         } else {

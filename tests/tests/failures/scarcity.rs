@@ -64,7 +64,14 @@ fn no_inode_is_left() {
         // Without its link by SONAME a library is of no use.
         let text = outcome.message();
         let is_link = text.contains("the loader would not find the library by its name");
-        assert_failed(&outcome, if is_link { "by its name" } else { "no space left on device" });
+        assert_failed(
+            &outcome,
+            if is_link {
+                "by its name"
+            } else {
+                "no space left on device"
+            },
+        );
         before.assert_unchanged(&container);
         inodes += cases(5, 1);
         assert!(inodes < 200);
