@@ -115,7 +115,8 @@ fn run(canary: &Path, script: &str) -> Outcome {
     )
     .unwrap();
     let whole = format!(
-        "set -e; canary={}; mount -t tmpfs none /var/lib; mount -t tmpfs none /run\n\
+        "set -e; canary={}; mount --bind $canary /mnt; mount -t tmpfs none /var/lib; mount -t tmpfs none /run\n\
+         mkdir -p $canary; mount --bind /mnt $canary\n\
          mount --bind $canary/passwd /etc/passwd; mount --bind $canary/group /etc/group\n\
          install -d -o 4242 -g 4242 {STATE}; PATH=$canary/programs:$PATH\n{script}",
         canary.display()

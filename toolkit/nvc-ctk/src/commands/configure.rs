@@ -321,7 +321,7 @@ fn show(edits: &[Edit]) -> Result<()> {
     let mut text = String::new();
     for Edit { change, .. } in edits {
         if edits.len() > 1 {
-            text += &format!("# {}\n", change.path.display().to_string().escape_debug());
+            text += &format!("# {}\n", change.path.display());
         }
         text += change.after.as_deref().unwrap_or_default();
     }
