@@ -64,7 +64,11 @@ impl Wanted<'_> {
         for slot in slots.iter().filter(|slot| slot.found.is_none()) {
             match &slot.broken {
                 Some(why) => warn!("skipping {why}"),
-                None => debug!("missing {abi:?} library {}", slot.pattern.name),
+                None => debug!(
+                    "missing {}library {}",
+                    if abi == Abi::Compat32 { "32-bit " } else { "" },
+                    slot.pattern.name
+                ),
             }
         }
         slots
