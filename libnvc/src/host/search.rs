@@ -76,6 +76,15 @@ impl FileSearch {
             no_sockets: false,
         }
     }
+
+    /// Returns the places to search, those that the caller names first.
+    fn places<'r>(&self, root: &'r DriverRoot) -> Result<Places<'r>> {
+        let mut places = Places::new(root, &self.libraries);
+        if let Some(ldcache) = &self.ldcache {
+            places.use_cache(ldcache)?;
+        }
+        Ok(places)
+    }
 }
 
 /// Returns the files of a driver version, or of the [`version`] in the names of its libraries. The caller adds devices and
@@ -85,10 +94,7 @@ impl FileSearch {
 /// A cache named by the caller that is missing or malformed. No version is given, and no library has one. For all files:
 /// there is no library of that version.
 pub fn find(root: &DriverRoot, version: Option<&str>, wanted: &FileSearch) -> Result<DriverInfo> {
-    let mut places = Places::new(root, &wanted.libraries);
-    if let Some(ldcache) = &wanted.ldcache {
-        places.use_cache(ldcache)?;
-    }
+    let mut places = wanted.places(root)?;
     let version = match version {
         Some(version) => version.to_owned(),
         None => version_in(&mut places).ok_or_else(|| {
@@ -119,12 +125,8 @@ pub(super) fn find_wsl(
     wanted: &FileSearch,
     wsl: &[WslDriver],
 ) -> Result<DriverInfo> {
-    let mut places = Places::new(root, &wanted.libraries);
-    if let Some(ldcache) = &wanted.ldcache {
-        places.use_cache(ldcache)?;
-    }
     let mut search = Search {
-        places,
+        places: wanted.places(root)?,
         version: "",
     };
     Ok(search.catalogue(options, wanted, wsl))

@@ -326,6 +326,17 @@ impl Intent {
         }
     }
 
+    /// Changes the source, which is below the driver root or the root of the device nodes, to a path of the host.
+    pub fn put_below(&mut self, driver_root: &Path, dev_root: &Path) {
+        let (source, root) = match &mut self.what {
+            What::Mount(mount) => (&mut mount.source, driver_root),
+            What::Device(device) => (&mut device.source, dev_root),
+            What::Sockets(sockets) => (&mut sockets.root, driver_root),
+            _ => return,
+        };
+        *source = HostPath::new(source.below(root));
+    }
+
     /// Returns the environment variable that tells other runtimes not to touch the container.
     pub fn void() -> Self {
         Self::required(What::Env(Env {

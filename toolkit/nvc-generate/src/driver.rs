@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use libnvc::host::search::{self, Contents, FileSearch};
 use libnvc::host::{DriverInfo, DriverRoot, DriverSession};
 use libnvc::options::CudaCompatMode;
-use libnvc::plan::{Intent, What};
+use libnvc::plan::Intent;
 use libnvc::request::{Capabilities, Placement, Policy, Request};
 use libnvc::{Error, HostPath, Result};
 use nvc_policy::session;
@@ -30,13 +30,7 @@ pub(super) fn nodes(options: &Find) -> Nodes {
 pub(super) fn on_host(intents: &mut Vec<Intent>, options: &Find) -> Result<Vec<String>> {
     let root = root(options);
     for intent in intents.iter_mut() {
-        let (source, root) = match &mut intent.what {
-            What::Mount(mount) => (&mut mount.source, &root),
-            What::Device(device) => (&mut device.source, &options.dev_root),
-            What::Sockets(sockets) => (&mut sockets.root, &root),
-            _ => continue,
-        };
-        *source = HostPath::new(source.below(root));
+        intent.put_below(&root, &options.dev_root);
     }
     Exposure::of(intents)
 }

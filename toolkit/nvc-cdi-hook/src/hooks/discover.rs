@@ -55,12 +55,7 @@ pub(super) fn find(given: &Given) -> Result<Vec<Intent>> {
         _ => false,
     });
     for intent in &mut intents {
-        let path = match &mut intent.what {
-            What::Mount(mount) => &mut mount.source,
-            What::Sockets(sockets) => &mut sockets.root,
-            _ => continue,
-        };
-        *path = HostPath::new(path.below(top));
+        intent.put_below(top, top);
     }
     Ok(intents)
 }
