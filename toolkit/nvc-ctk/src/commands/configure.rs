@@ -82,9 +82,7 @@ fn removed(wanted: &Registration, daemon: &[daemon::CommandLine]) -> Result<Vec<
         name == wanted.runtime.name
             && (path == config || Some(path) == drop_in || program::is_toolkit(program))
     };
-    let Removal {
-        edits, had_default, ..
-    } = removal(wanted.engine, config, drop_in, &is_removed)?;
+    let Removal { edits, had_default } = removal(wanted.engine, config, drop_in, &is_removed)?;
     let name = &wanted.runtime.name;
     if had_default {
         info!(

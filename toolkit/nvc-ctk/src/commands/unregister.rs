@@ -15,7 +15,7 @@ use log::{info, warn};
 use nvc_hostfile::HostFile;
 
 use crate::engine::edits::{Edit, Engine, Read, removal};
-use crate::engine::{containerd, daemon, oci_hook, program};
+use crate::engine::{daemon, matching, oci_hook, program};
 use crate::line::CommandLine;
 use programs::Programs;
 
@@ -35,12 +35,8 @@ const HOOK_OF_SPECIFICATIONS: &str = "nvidia-cdi-hook";
 /// The specification that the units write.
 const SPECIFICATION: &str = "/var/run/cdi/nvidia.yaml";
 
-/// Directories of hook files.
-const HOOKS: [&str; 3] = [
-    "/etc/containers/oci/hooks.d",
-    "/usr/share/containers/oci/hooks.d",
-    "/usr/libexec/oci/hooks.d",
-];
+/// A further directory of hook files, of older engines.
+const OLDER_HOOKS: &str = "/usr/libexec/oci/hooks.d";
 
 /// Further files of root's that can name a program: files, and directories of them.
 const OTHERS: [&str; 4] = [
@@ -85,7 +81,7 @@ pub(super) fn run(line: &CommandLine) -> Result<u8> {
     }
     for path in OTHERS
         .iter()
-        .flat_map(|pattern| containerd::matching(Path::new(pattern)))
+        .flat_map(|pattern| matching(Path::new(pattern)))
     {
         if !(work.is_dry && path == specification) {
             work.mention(&path);
@@ -170,11 +166,10 @@ impl Work<'_> {
 
     /// Removes the hook files that `configure` would write in the same way.
     fn hooks(&self) -> Result<()> {
-        let patterns = HOOKS
-            .iter()
-            .map(|directory| Path::new(directory).join("*.json"));
+        let directories = oci_hook::DIRECTORIES.into_iter().chain([OLDER_HOOKS]);
+        let patterns = directories.map(|directory| Path::new(directory).join("*.json"));
         let mut result = Ok(());
-        for path in patterns.flat_map(|pattern| containerd::matching(&pattern)) {
+        for path in patterns.flat_map(|pattern| matching(&pattern)) {
             let done = HostFile::open(&path).and_then(|file| {
                 let text = file.text().unwrap_or_default();
                 let Some(program) = self.programs.named_in(text) else {

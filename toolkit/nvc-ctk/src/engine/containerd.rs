@@ -16,10 +16,10 @@ use libnvc::Result;
 use toml_edit::{DocumentMut, Item, value};
 
 use super::change::Change;
-use super::{Files, IsRemoved, Removed, Runtime, tables};
+use super::{Files, IsRemoved, Removed, Runtime, matching, tables};
 pub(crate) use drop_in::{is_copy, pattern_for, with_default_of_others};
 pub(crate) use hidden::hidden;
-pub(crate) use look::{import_patterns, is_drop_in_of_ours, matching, registered};
+pub(crate) use look::{import_patterns, is_drop_in_of_ours, registered};
 use section::{
     BUILT_IN, NEW_VERSION, cdi_key, keep_default, plugin_of, register, runtimes_of, version_of,
 };

@@ -91,7 +91,7 @@ pub(crate) fn running(program: &str) -> Vec<PathBuf> {
 }
 
 /// Returns true if a text of /proc/PID/status says that all ids of the process are one of these users'.
-fn is_of(status: &str, users: &[u32]) -> bool {
+pub(crate) fn is_of(status: &str, users: &[u32]) -> bool {
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let is_all = |user: &u32, ids: &str| ids.split_whitespace().all(|id| id == user.to_string());
     ids.is_some_and(|ids| users.iter().any(|user| is_all(user, ids)))

@@ -10,7 +10,7 @@ use nvc_hostfile::HostFile;
 
 use super::change::read;
 use super::daemon::CommandLine;
-use super::{Change, Files, IsRemoved, Removed, Runtime, Text, containerd, crio, docker};
+use super::{Change, Files, IsRemoved, Removed, Runtime, Text, containerd, crio, docker, matching};
 
 /// The engines that can be configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Engine {
             Self::Containerd => containerd::imported(config, text),
             Self::Crio => {
                 let directory = drop_in.and_then(Path::parent);
-                let all = directory.map(|directory| containerd::matching(&directory.join("*")));
+                let all = directory.map(|directory| matching(&directory.join("*")));
                 Ok(all.unwrap_or_default())
             }
         }
@@ -233,11 +233,9 @@ fn say_what_goes(
     Ok(())
 }
 
-/// The edits that remove runtimes, and what they remove.
+/// The edits that remove runtimes.
 pub(crate) struct Removal {
     pub(crate) edits: Vec<Edit>,
-    /// The runtimes.
-    pub(crate) names: Vec<String>,
     /// True if one of them was the default.
     pub(crate) had_default: bool,
 }
@@ -261,7 +259,6 @@ pub(crate) fn removal(
     let others = others.iter().map(|path| open(path));
     let mut removal = Removal {
         edits: Vec::new(),
-        names: Vec::new(),
         had_default: false,
     };
     for file in std::iter::once(Ok(main)).chain(others) {
@@ -275,12 +272,9 @@ pub(crate) fn removal(
         let path = file.path();
         let is_removed = |name: &str, program: &str| is_removed(path, name, program);
         let removed = engine.remove(path, &text, &is_removed)?;
-        removal.names.extend(removed.names);
         removal.had_default |= removed.had_default;
         removal.edits.push(Edit::new(file, removed.text));
     }
-    removal.names.sort();
-    removal.names.dedup();
     if engine == Engine::Containerd {
         remove_copies(&mut removal.edits)?;
         remove_import(&mut removal.edits)?;
@@ -329,7 +323,7 @@ fn remove_import(edits: &mut [Edit]) -> Result<()> {
             let edit = others.iter().find(|edit| edit.change.path == *found);
             edit.is_some_and(|edit| edit.change.after.is_none())
         };
-        let stays = containerd::matching(Path::new(&pattern));
+        let stays = matching(Path::new(&pattern));
         let stays = stays.into_iter().find(|found| !goes(found));
         let config = main.change.path.display();
         if let Some(other) = stays {

@@ -5,6 +5,12 @@ use std::path::Path;
 use libnvc::STANDARD_PATH;
 use serde_json::json;
 
+/// Directories whose hooks podman runs in every container, and CRI-O too.
+pub(crate) const DIRECTORIES: [&str; 2] = [
+    "/usr/share/containers/oci/hooks.d",
+    "/etc/containers/oci/hooks.d",
+];
+
 /// Returns the text of the file for a hook program.
 pub(crate) fn text(hook: &str) -> String {
     let path = Path::new(hook);

@@ -11,22 +11,16 @@ use super::{Finding, read, toolkit, version_in};
 use crate::ask::ask;
 use crate::commands::repair::{Repair, command, step, word};
 use crate::engine::containerd::{self, CONFIG, DROP_IN};
+use crate::engine::{Text, matching};
 
 const NO_PODS: &str = "pods with the runtime class nvidia do not start";
 const SOCKET: &str = "/run/containerd/containerd.sock";
-
-/// A configuration file.
-#[derive(Debug)]
-struct File {
-    path: PathBuf,
-    text: String,
-}
 
 /// A runtime of NVIDIA's: its program, and the file that registers it.
 #[derive(Debug)]
 struct Registered<'a> {
     program: String,
-    file: &'a File,
+    file: &'a Text,
 }
 
 pub(super) fn all(config: &Config) -> Vec<Finding> {
@@ -75,7 +69,7 @@ pub(super) fn all(config: &Config) -> Vec<Finding> {
 }
 
 /// Returns the main file, which comes first, and those that it imports; none if it does not exist.
-fn files() -> Result<Vec<File>, Finding> {
+fn files() -> Result<Vec<Text>, Finding> {
     let path = Path::new(CONFIG);
     let Some(text) = configuration(path, NO_PODS)? else {
         return Ok(Vec::new());
@@ -83,16 +77,13 @@ fn files() -> Result<Vec<File>, Finding> {
     let patterns =
         containerd::import_patterns(path, &text).map_err(|error| broken(path, &error))?;
     let patterns = patterns.unwrap_or_else(usual_imports);
-    let mut files = vec![File {
+    let mut files = vec![Text {
         path: path.into(),
         text,
     }];
-    for path in patterns
-        .iter()
-        .flat_map(|pattern| containerd::matching(pattern))
-    {
+    for path in patterns.iter().flat_map(|pattern| matching(pattern)) {
         if let Some(text) = configuration(&path, NO_PODS)? {
-            files.push(File { path, text });
+            files.push(Text { path, text });
         }
     }
     Ok(files)
@@ -111,7 +102,7 @@ fn version() -> Option<Vec<u32>> {
 }
 
 /// Returns NVIDIA's runtimes by name. The last file that has one counts.
-fn registered(files: &[File]) -> Result<BTreeMap<String, Registered<'_>>, Finding> {
+fn registered(files: &[Text]) -> Result<BTreeMap<String, Registered<'_>>, Finding> {
     let mut all = BTreeMap::new();
     for file in files {
         let own = containerd::registered(&file.path, &file.text);
@@ -132,7 +123,7 @@ fn broken(path: &Path, error: &libnvc::Error) -> Finding {
 }
 
 /// Checks for our drop-in, if the main file does not import it.
-fn not_imported(files: &[File]) -> Option<Finding> {
+fn not_imported(files: &[Text]) -> Option<Finding> {
     if files.iter().any(|file| file.path == Path::new(DROP_IN)) {
         return None;
     }
@@ -145,12 +136,12 @@ fn not_imported(files: &[File]) -> Option<Finding> {
 }
 
 /// Returns the command that registers a runtime again, in the file that has it.
-fn again(name: &str, file: &File) -> Repair {
+fn again(name: &str, file: &Text) -> Repair {
     registration("containerd", &(name_option(name) + &drop_in_option(file)))
 }
 
 /// Returns the option for a drop-in of another name. A file with more than we write is left alone: ours is read later.
-fn drop_in_option(file: &File) -> String {
+fn drop_in_option(file: &Text) -> String {
     let path = file.path.as_path();
     let is_usual = path == Path::new(CONFIG) || path == Path::new(DROP_IN);
     if is_usual || !containerd::is_drop_in_of_ours(path, &file.text) {
@@ -196,7 +187,7 @@ fn known(info: &Value) -> Option<Vec<String>> {
 }
 
 /// Checks for settings of the main file that the drop-in replaces by older ones.
-fn hidden(main: &File, drop_in: &File) -> Option<Finding> {
+fn hidden(main: &Text, drop_in: &Text) -> Option<Finding> {
     let replaces = version().is_some_and(|version| version.first() == Some(&1));
     let found = containerd::hidden(
         &main.path,
@@ -238,7 +229,7 @@ fn disables_cdi(text: &str) -> bool {
 }
 
 /// Checks for a disabled CRI plugin, which pods need: Docker's package of containerd disables it.
-fn cri_is_disabled(main: &File) -> Option<Finding> {
+fn cri_is_disabled(main: &Text) -> Option<Finding> {
     containerd::disables_cri(&main.path, &main.text).then(|| {
         let path = main.path.display();
         Finding::wrong(

@@ -8,6 +8,7 @@ use super::engines::{RUNTIME, configuration, find, is_program, name_option, regi
 use crate::ask::ask;
 use crate::commands::repair::{command, step};
 use crate::engine::crio::{self, CONFIG, DROP_IN};
+use crate::engine::matching;
 
 const NO_PODS: &str = "pods with the runtime class nvidia do not start";
 const SOCKETS: [&str; 2] = ["/run/crio/crio.sock", "/var/run/crio/crio.sock"];
@@ -40,10 +41,7 @@ type Runtimes = BTreeMap<String, (String, PathBuf)>;
 
 /// Reads CRI-O's files: the main one, then those of the directory in order. The last one that has a runtime counts.
 fn registered() -> Result<Runtimes, Finding> {
-    let directory = Path::new(DROP_IN).parent().map(std::fs::read_dir);
-    let entries = directory.into_iter().flatten().flatten().flatten();
-    let mut drop_ins: Vec<_> = entries.map(|entry| entry.path()).collect();
-    drop_ins.sort();
+    let drop_ins = matching(&Path::new(DROP_IN).with_file_name("*"));
     let mut all = BTreeMap::new();
     for path in std::iter::once(CONFIG.into()).chain(drop_ins) {
         let Some(text) = configuration(&path, NO_PODS)? else {

@@ -10,15 +10,10 @@ use crate::ask::ask;
 use crate::commands::repair::{Repair, command, step, word};
 use crate::commands::system::links;
 use crate::engine::change::read;
+use crate::engine::{matching, oci_hook};
 
 /// Patch levels of runc that lose devices without a link in /dev/char when systemd reloads.
 const LOSES_DEVICES: [u32; 4] = [3, 4, 5, 6];
-
-/// Directories whose hooks podman runs in every container.
-const HOOK_DIRECTORIES: [&str; 2] = [
-    "/usr/share/containers/oci/hooks.d",
-    "/etc/containers/oci/hooks.d",
-];
 
 pub(super) const RUNTIME: &str = "nvidia-container-runtime";
 
@@ -94,17 +89,9 @@ pub(super) fn runc() -> Vec<Finding> {
 
 /// Checks the hooks that podman runs in every container.
 pub(super) fn hooks() -> Vec<Finding> {
-    let directories = HOOK_DIRECTORIES.iter();
-    directories
-        .flat_map(|directory| missing_hooks(directory))
-        .collect()
-}
-
-/// Returns NVIDIA's hooks whose program is gone: an older toolkit's package may have left them.
-fn missing_hooks(directory: &str) -> Vec<Finding> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let files = entries.map(|entry| entry.path());
-    let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "json"));
+    let patterns = oci_hook::DIRECTORIES.map(|directory| Path::new(directory).join("*.json"));
+    let files = patterns.iter().flat_map(|pattern| matching(pattern));
+    // An older toolkit's package may have left hooks whose program is gone.
     let finding = |file: PathBuf| {
         let text = text_of(file.to_str()?)?;
         let hook: Value = serde_json::from_str(&text).ok()?;

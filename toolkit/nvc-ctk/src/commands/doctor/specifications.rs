@@ -10,7 +10,7 @@ use super::{Finding, toolkit, version_in};
 use crate::ask::ask;
 use crate::commands::cdi::verify;
 use crate::commands::repair::{command, step, word};
-use crate::engine::containerd;
+use crate::engine::matching;
 
 /// `driver_works` is false if the driver has findings of its own: then files that need its answers are not compared.
 pub(super) fn all(registry: &Registry, driver_works: bool) -> Vec<Finding> {
@@ -156,7 +156,7 @@ const CONTAINERS: [&str; 3] = [
 
 /// Returns true if one of the files that a pattern names sets podman's directories of specifications.
 fn names_directories(pattern: &str) -> bool {
-    let files = containerd::matching(Path::new(pattern)).into_iter();
+    let files = matching(Path::new(pattern)).into_iter();
     let mut texts = files.filter_map(|path| std::fs::read_to_string(path).ok());
     texts.any(|text| {
         let mut lines = text.lines().map(str::trim_start);

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::programs::Programs;
+use crate::engine::daemon::is_of;
 
 /// Bundles of running containers, as `NAMESPACE/ID` below these directories.
 const BUNDLES: [&str; 3] = [
@@ -108,7 +109,7 @@ fn containers(root: &Path, programs: &Programs<'_>) -> Vec<Container> {
         .collect();
     let is_conmon = |process: &PathBuf| {
         text(&process.join("comm")).is_some_and(|name| name.trim_end() == CONMON)
-            && is_root_s(process)
+            && text(&process.join("status")).is_some_and(|status| is_of(&status, &[0]))
     };
     let conmons = entries(&root.join("proc")).into_iter().filter(is_conmon);
     found.extend(
@@ -116,13 +117,6 @@ fn containers(root: &Path, programs: &Programs<'_>) -> Vec<Container> {
     );
     found.sort();
     found
-}
-
-/// Returns true if all ids of a process are root's.
-fn is_root_s(process: &Path) -> bool {
-    let status = text(&process.join("status")).unwrap_or_default();
-    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    ids.is_some_and(|ids| ids.split_whitespace().all(|id| id == "0"))
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {

@@ -21,6 +21,9 @@ const OWN: &str = "runc";
 
 const RESTART: &str = "Restart docker to apply that: systemctl restart docker";
 
+/// For a dockerd that systemd does not run.
+const RESTART_BY_HAND: &str = "If dockerd runs, restart it to apply that";
+
 /// Returns what the administrator must do if dockerd's command line has the default runtime: it counts, whatever is in
 /// the file.
 pub(super) fn last(daemon: &[CommandLine]) -> Option<String> {
@@ -42,7 +45,8 @@ pub(super) fn write(edit: Edit, had_default: bool, lasts: &mut Vec<String>) -> R
     if !(had_default && runs) {
         edit.carry_out()?;
         if !(runs && reload(&|info| default_of(info).is_some())) {
-            lasts.push(if runs { RESTART.into() } else { hang_up() });
+            let last = if runs { RESTART } else { RESTART_BY_HAND };
+            lasts.push(last.into());
         }
         return Ok(());
     }
@@ -61,11 +65,6 @@ pub(super) fn write(edit: Edit, had_default: bool, lasts: &mut Vec<String>) -> R
         lasts.push(RESTART.into());
     }
     Ok(())
-}
-
-/// Returns what makes a dockerd that systemd does not run read its file.
-fn hang_up() -> String {
-    "If dockerd runs, restart it to apply that".into()
 }
 
 fn default_of(info: &Value) -> Option<&str> {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use libnvc::Result;
-use nvc_hostfile::programs::matches;
 use toml_edit::{Item, Value};
 
 use super::section::{runtimes_of, version_of};
@@ -24,25 +23,6 @@ pub(crate) fn registered(path: &Path, text: &str) -> Result<BTreeMap<String, Str
 /// Returns the program of a runtime's entry.
 pub(super) fn program(entry: &Item) -> &str {
     tables::text(entry, &["options", "BinaryName"]).unwrap_or_default()
-}
-
-/// Returns the files that a pattern names, which may have stars in its last component, in containerd's order.
-pub(crate) fn matching(pattern: &Path) -> Vec<PathBuf> {
-    let name = pattern.file_name().and_then(|name| name.to_str());
-    let (Some(name), Some(directory)) = (name, pattern.parent()) else {
-        return Vec::new();
-    };
-    if !name.contains('*') {
-        return vec![pattern.into()];
-    }
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let fits = |path: &PathBuf| {
-        let own = path.file_name().and_then(|name| name.to_str());
-        own.is_some_and(|own| matches(name, own))
-    };
-    let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(fits).collect();
-    paths.sort();
-    paths
 }
 
 /// Returns the patterns of the files that a main file imports, which can be relative to its directory; None if it does not
