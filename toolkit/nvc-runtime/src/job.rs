@@ -8,7 +8,7 @@ use nvc_generate::nodes::Nodes;
 use nvc_generate::{Csv, Find, HookProgram, Hooks, Rendering, gated};
 use nvc_oci::spec::Spec;
 use nvc_policy::config::Config;
-use nvc_policy::config::ldconfig;
+use nvc_policy::config::{keys, ldconfig};
 use nvc_policy::image::{Container, DeviceChoice, Devices, Policy, features};
 use nvc_program::messages::Level;
 
@@ -157,13 +157,9 @@ fn ldconfig(config: &Config) -> Option<String> {
     }
 }
 
-/// Returns a key's value if it is one of `words`.
-pub(crate) fn one_of<'a>(
-    config: &Config,
-    key: &str,
-    value: &str,
-    words: &[&'a str],
-) -> Result<&'a str> {
+/// Returns a key's value if it is one of those that the key can have.
+pub(crate) fn one_of(config: &Config, key: &str, value: &str) -> Result<&'static str> {
+    let words = keys::find(key).map_or(&[][..], |key| key.words);
     let known = words.iter().find(|word| **word == value);
     known.copied().ok_or_else(|| {
         let origin = config.origin(key);

@@ -160,7 +160,7 @@ fn not_found(error: &Error, mode: Mode) -> Error {
 /// Returns the parts of the driver that the container gets.
 fn limit(job: &Job<'_>) -> Result<Capabilities> {
     let value = &job.config.runtime.jit_driver_capabilities;
-    match one_of(job.config, JIT_CAPABILITIES, value, &["ignore", "honour"])? {
+    match one_of(job.config, JIT_CAPABILITIES, value)? {
         "ignore" => {
             let narrow = Capabilities::COMPAT32;
             let asked = capabilities::asked(&job.request.container.environment);
@@ -183,9 +183,8 @@ struct Requirements {
 
 impl Requirements {
     fn of(job: &mut Job<'_>) -> Result<Self> {
-        let words = ["warn", "honour", "ignore"];
         let value = &job.config.runtime.jit_requirements;
-        let word = one_of(job.config, JIT_REQUIREMENTS, value, &words)?;
+        let word = one_of(job.config, JIT_REQUIREMENTS, value)?;
         if word == "ignore" {
             return Ok(Self::default());
         }
