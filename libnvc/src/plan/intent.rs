@@ -187,7 +187,8 @@ pub struct DriverProc {
 pub enum ProcDevices {
     /// Those of the machine.
     All,
-    /// Those of which the container has nodes when the plan is applied, by a caller to which its device rules apply.
+    /// Those whose nodes the container has when the plan is applied. The process that applies it must be under the
+    /// container's device rules.
     Own,
     /// Those of the plan. All intents of a plan add up.
     Planned {
@@ -221,7 +222,7 @@ pub struct EglProfile {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EglDevices {
-    /// Those of which the container has nodes when the plan is applied.
+    /// Those whose nodes the container has when the plan is applied.
     Own,
     /// Those with these minor numbers. All intents of a plan add up.
     Planned(Vec<u32>),

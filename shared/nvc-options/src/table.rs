@@ -81,7 +81,7 @@ pub const fn value(long: &'static str, name: &'static str, help: &'static str) -
     opt(long, Takes::Value(name), help)
 }
 
-/// An option of which all values count.
+/// An option that can be repeated: each value counts.
 pub const fn values(long: &'static str, name: &'static str, help: &'static str) -> Opt {
     opt(long, Takes::Values(name), help)
 }

@@ -293,8 +293,8 @@ pub(super) fn a_mounted_configuration_stays() {
     assert_eq!(image.found("libcuda.so.1"), ["/opt/driver/libcuda.so.1"]);
 }
 
-/// If an engine has mounted the libraries, and the loader cannot be told of them, the error names the directory and the
-/// volume.
+/// An engine has mounted the libraries, but a volume keeps the loader's configuration from being written: the error
+/// names the directory and the volume.
 pub(super) fn a_loader_that_cannot_be_told() {
     let image = Image::new(Layout::Debian);
     library(&image.path("opt/driver"), "libcuda.so.1").unwrap();

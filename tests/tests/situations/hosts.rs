@@ -486,7 +486,7 @@ fn restart(host: &Driver) {
     listen(host);
 }
 
-/// Makes the socket anew, as a daemon does that starts.
+/// Creates the socket again, like a daemon that restarts.
 fn listen(host: &Driver) {
     use std::os::fd::AsRawFd as _;
 

@@ -77,8 +77,8 @@ fn is_program(places: &Places<'_>, real: &HostPath) -> bool {
     is_elf && inroot::stat(file.as_fd()).is_ok_and(|stat| stat.st_mode & 0o111 != 0)
 }
 
-/// Returns the directories of a value of `PATH`, which must be set even if no program is looked up: upstream's callers
-/// rely on the error.
+/// Returns the directories in a value of `PATH`. An unset `PATH` is an error even if no program is wanted: callers of
+/// upstream rely on that.
 ///
 /// # Errors
 /// `environment variable PATH not found`.

@@ -22,7 +22,7 @@ pub struct Caller<'a> {
     pub answers: Answers<'a>,
     /// Search path of the driver's programs; `PATH` if None.
     pub path: Option<OsString>,
-    /// Called when the driver is open, before the container is looked at. NVML may still be busy.
+    /// Called between opening the driver and looking at the container. NVML may still be busy.
     pub opened: &'a mut dyn FnMut(&mut DriverSession) -> libnvc::Result<()>,
 }
 
