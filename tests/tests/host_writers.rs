@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{Uid, setfsuid};
 use nvc_testkit::cli::{Outcome, Run, beside};
 use nvc_testkit::files;
@@ -244,24 +243,8 @@ fn edited_files_under_exchanged_directories() {
     }
 }
 
-/// Hides the host's /var/lib in this program's mount namespace: nvidia-ctk notes there what it registers.
-fn keep_notes_in(scratch: &Path) {
-    let [upper, work] = ["upper", "work"].map(|name| scratch.join(name));
-    files::directory(&upper).unwrap();
-    files::directory(&work).unwrap();
-    let data = format!(
-        "lowerdir=/var/lib,upperdir={},workdir={}",
-        upper.display(),
-        work.display()
-    );
-    let (overlay, flags) = (Some("overlay"), MsFlags::empty());
-    mount(overlay, "/var/lib", overlay, flags, Some(data.as_str())).unwrap();
-}
-
 fn new_files() {
     let world = World::new(USER);
-    let notes = Scratch::new().unwrap();
-    keep_notes_in(&notes.join("var"));
     let specification = world.scratch.join("in.yaml");
     let text = "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: all\n  containerEdits:\n    env: [A=b]\n";
     fs::write(&specification, text).unwrap();
@@ -306,7 +289,6 @@ fn new_files() {
     let output = world.home("fresh.toml");
     ctk(&["config", "default", &option("output", &output)]).succeeds();
     assert_eq!(output.metadata().unwrap().uid(), 0);
-    umount2("/var/lib", MntFlags::MNT_DETACH).unwrap();
 }
 
 /// A container has the host's /dev as a volume; its root may make nodes and links there.
