@@ -2,12 +2,11 @@
 //! names there for links as fast as possible.
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::{fs, io, thread};
 
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::unistd::{Uid, setfsuid};
@@ -70,7 +69,16 @@ impl World {
     ) -> Vec<Outcome> {
         let (stop, exchanges) = (AtomicBool::new(false), AtomicU64::new(0));
         let mut outcomes = Vec::new();
-        thread::scope(|scope| {
+        let mut run = || {
+            for _ in 0..harness::cases(60, 3000) {
+                outcomes.push(command().outcome()?);
+                if self.is_changed() {
+                    break;
+                }
+            }
+            io::Result::Ok(())
+        };
+        let done = thread::scope(|scope| {
             scope.spawn(|| {
                 // This thread's rights to files are the user's.
                 setfsuid(Uid::from_raw(user));
@@ -84,14 +92,11 @@ impl World {
                     thread::yield_now();
                 }
             });
-            for _ in 0..harness::cases(60, 3000) {
-                outcomes.push(command().outcome().unwrap());
-                if self.is_changed() {
-                    break;
-                }
-            }
+            let done = run();
             stop.store(true, Ordering::Relaxed);
+            done
         });
+        done.unwrap();
         let changed = self.is_changed();
         assert!(
             !changed,

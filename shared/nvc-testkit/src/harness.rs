@@ -3,16 +3,23 @@
 //! A skip must not look like a pass: the test is listed as ignored, and a line `skipped NAME: REASON` follows. If skips
 //! are not expected (`CI=1` or `NVC_TEST_NO_SKIPS=1`) the test fails, unless `NVC_TEST_ALLOWED_SKIPS`, a
 //! comma-separated list of test names and needs, contains it.
+//!
+//! A test that hangs must not look like a slow machine: after [`LONGEST`] its program ends and names it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::{env, fmt};
+use std::process::{self, Command, ExitCode};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{env, fmt, thread};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::unistd::geteuid;
 
 use crate::cgroup::{Attach, DeviceCgroup};
 use crate::machine::{Machine, cgroup_hierarchy};
+
+/// No test of the short form takes as long, on a busy machine either.
+const LONGEST: Duration = Duration::from_secs(30 * 60);
 
 /// A requirement of a test on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +167,20 @@ fn set(name: &str) -> bool {
     env::var(name).is_ok_and(|value| !value.is_empty() && value != "0" && value != "false")
 }
 
+/// Ends this program with a failure, unless the returned value is dropped in time.
+#[allow(clippy::exit, reason = "a thread cannot be ended from outside")]
+fn ends_in_time(name: String) -> mpsc::Sender<()> {
+    let (ended, watched) = mpsc::channel();
+    thread::spawn(move || {
+        let waited = watched.recv_timeout(LONGEST);
+        if waited == Err(mpsc::RecvTimeoutError::Timeout) && !set("NVC_TEST_LONG") {
+            println!("test {name} ... FAILED\nIt has not ended after {LONGEST:?}.");
+            process::exit(101);
+        }
+    });
+    ended
+}
+
 /// Runs the tests in a private mount namespace; the body of a test program's `main`.
 pub fn main(tests: Vec<Test>) -> ExitCode {
     let arguments = Arguments::from_args();
@@ -217,7 +238,8 @@ impl Policy {
             .into_iter()
             .find_map(|need| Some((need, self.unmet(need)?)));
         let Some((need, reason)) = unmet else {
-            return Trial::test(name, move || {
+            return Trial::test(name.clone(), move || {
+                let _ended = ends_in_time(name);
                 run();
                 Ok(())
             });
