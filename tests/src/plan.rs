@@ -120,10 +120,11 @@ fn of_compat(image: &Value, is_required: bool) -> Vec<Step> {
 
 /// Returns the paths of the driver's procfs directory that the container may see.
 fn shown_in_proc(intent: &Value) -> Vec<String> {
-    let gpus = intent["gpus"].as_array().into_iter().flatten();
+    let planned = &intent["devices"]["planned"];
+    let gpus = planned["gpus"].as_array().into_iter().flatten();
     let gpus = gpus.map(|gpu| format!("{DRIVER_PROC}/gpus/{}", text(gpu)));
     let mut shown: Vec<_> = gpus.collect();
-    let capabilities = &intent["capabilities"];
+    let capabilities = &planned["capabilities"];
     if capabilities == "all" {
         shown.push(format!("{DRIVER_PROC}/capabilities"));
     }
