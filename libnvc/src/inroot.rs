@@ -92,11 +92,18 @@ impl RootDir {
     ///
     /// For messages only. The file at that path can change, so hostile files must not be reopened by it.
     pub(crate) fn real_path(&self, path: &Path) -> Result<(OwnedFd, PathBuf), Errno> {
+        self.real_path_below(&name_of(self.as_fd())?, path)
+    }
+
+    /// Does the same if this root's own name is known.
+    pub(crate) fn real_path_below(
+        &self,
+        own: &Path,
+        path: &Path,
+    ) -> Result<(OwnedFd, PathBuf), Errno> {
         let fd = self.resolve(path)?;
         let real = name_of(fd.as_fd())?;
-        let below = real
-            .strip_prefix(name_of(self.as_fd())?)
-            .map_err(|_| Errno::EXDEV)?;
+        let below = real.strip_prefix(own).map_err(|_| Errno::EXDEV)?;
         Ok((fd, Path::new("/").join(below)))
     }
 

@@ -1,13 +1,14 @@
 //! Resolves the real paths of many files in a few directories with few system calls.
 //!
 //! Libraries and programs are reported with all links resolved. Most lie in one directory and are files, or links to a
-//! neighbour: one readlinkat(2) on the directory's descriptor, resolved once inside the driver root, is enough. Other
-//! cases take the general path. Results are cached by path.
+//! neighbour: one or two calls on the directory's descriptor, resolved once inside the driver root, are enough. Other
+//! cases take the general path.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, readlinkat};
@@ -17,12 +18,21 @@ use crate::host::DriverRoot;
 use crate::inroot;
 use crate::path::HostPath;
 
-/// Resolver with a cache.
+/// Resolver that keeps directories open.
 #[derive(Debug)]
 pub(super) struct RealPaths<'r> {
     root: &'r DriverRoot,
-    directories: HashMap<HostPath, Result<(OwnedFd, HostPath), Errno>>,
-    files: HashMap<HostPath, Result<(HostPath, SFlag), Errno>>,
+    directories: HashMap<HostPath, Result<Rc<Directory>, Errno>>,
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(super) struct Directory {
+    /// The path by which it was opened.
+    pub(super) listed: HostPath,
+    /// The same with links resolved.
+    pub(super) real: HostPath,
+    pub(super) fd: OwnedFd,
 }
 
 impl<'r> RealPaths<'r> {
@@ -30,55 +40,55 @@ impl<'r> RealPaths<'r> {
         Self {
             root,
             directories: HashMap::new(),
-            files: HashMap::new(),
         }
+    }
+
+    /// Opens a directory.
+    pub(super) fn directory(&mut self, path: &HostPath) -> Result<Rc<Directory>, Errno> {
+        if let Some(known) = self.directories.get(path) {
+            return known.clone();
+        }
+        let opened = self.root.real_path(path).map(|(fd, real)| {
+            let listed = path.clone();
+            Rc::new(Directory { listed, real, fd })
+        });
+        self.directories.insert(path.clone(), opened.clone());
+        opened
     }
 
     /// Returns a real path inside the root, and the type of the file.
-    pub(super) fn resolve_with_kind(
-        &mut self,
-        path: &HostPath,
-    ) -> Result<(HostPath, SFlag), Errno> {
-        if let Some(found) = self.files.get(path) {
-            return found.clone();
-        }
-        let found = self.look_up(path);
-        self.files.insert(path.clone(), found.clone());
-        found
-    }
-
-    fn look_up(&mut self, path: &HostPath) -> Result<(HostPath, SFlag), Errno> {
+    pub(super) fn resolve(&mut self, path: &HostPath) -> Result<(HostPath, SFlag), Errno> {
         let name = path.file_name();
         if !is_plain(name) {
             return self.look_up_alone(path);
         }
-        let (fd, real) = self.directory(path.parent())?;
-        let name = match readlinkat(fd, name) {
-            Err(Errno::EINVAL) => name.to_owned(),
-            Err(errno) => return Err(errno),
-            Ok(target) if is_plain(&target) => target,
-            Ok(_) => return self.look_up_alone(path),
-        };
-        match fstatat(fd, &*name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| inroot::kind(&stat)) {
-            // A link to a link, or to another directory, is rare.
-            Ok(SFlag::S_IFLNK) => self.look_up_alone(path),
-            Ok(kind) => Ok((real.join(name), kind)),
-            Err(errno) => Err(errno),
-        }
+        let directory = self.directory(&path.parent())?;
+        self.look_up(&directory, name)
     }
 
-    /// Returns the directory with its links resolved.
-    pub(super) fn directory(
-        &mut self,
-        path: HostPath,
-    ) -> Result<(BorrowedFd<'_>, &HostPath), Errno> {
-        let root = self.root;
-        let entry = self.directories.entry(path);
-        let found = entry.or_insert_with_key(|path| root.real_path(path));
-        match &*found {
-            Ok((fd, real)) => Ok((fd.as_fd(), real)),
-            Err(errno) => Err(*errno),
+    /// Does the same with a name in a directory.
+    pub(super) fn look_up(
+        &self,
+        directory: &Directory,
+        name: &OsStr,
+    ) -> Result<(HostPath, SFlag), Errno> {
+        let kind = |name: &OsStr| {
+            let stat = fstatat(&directory.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+            Ok(inroot::kind(&stat))
+        };
+        let found = kind(name)?;
+        if found != SFlag::S_IFLNK {
+            return Ok((directory.real.join(name), found));
         }
+        // A link to a link, or to another directory, is rare.
+        let target = readlinkat(&directory.fd, name)?;
+        if is_plain(&target) {
+            let found = kind(&target)?;
+            if found != SFlag::S_IFLNK {
+                return Ok((directory.real.join(target), found));
+            }
+        }
+        self.look_up_alone(&directory.listed.join(name))
     }
 
     /// Looks a path up from the root.
@@ -147,11 +157,10 @@ mod tests {
                 inroot::kind(&stat.unwrap())
             };
             let general = general.map(|real| (real.clone(), kind(&real)));
-            assert_eq!(paths.resolve_with_kind(&path), general, "{path}");
+            assert_eq!(paths.resolve(&path), general, "{path}");
         }
-        let near = HostPath::new("/lib/near.so");
         let real = HostPath::new("/usr/lib/real.so.1.2");
-        let found = paths.resolve_with_kind(&near);
+        let found = paths.resolve(&HostPath::new("/lib/near.so"));
         assert_eq!(found, Ok((real, SFlag::S_IFREG)));
     }
 }

@@ -1,13 +1,13 @@
 //! Opens the driver root and resolves paths inside it.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
 use crate::error::{Error, Result};
-use crate::inroot::RootDir;
+use crate::inroot::{RootDir, name_of};
 use crate::path::HostPath;
 
 /// The directory that holds the driver: `/`, or the mount point of a driver container.
@@ -15,6 +15,8 @@ use crate::path::HostPath;
 pub struct DriverRoot {
     path: PathBuf,
     dir: RootDir,
+    /// The directory's real path, when it was opened.
+    real: Result<PathBuf, Errno>,
 }
 
 impl DriverRoot {
@@ -27,6 +29,7 @@ impl DriverRoot {
             RootDir::open(path).map_err(|errno| Error::system("change root failed", errno))?;
         Ok(Self {
             path: path.to_owned(),
+            real: name_of(dir.as_fd()),
             dir,
         })
     }
@@ -76,7 +79,8 @@ impl DriverRoot {
 
     /// Opens a path by reference, and returns its real path: links resolved, relative to the root.
     pub(crate) fn real_path(&self, path: &HostPath) -> Result<(OwnedFd, HostPath), Errno> {
-        let (fd, real) = self.dir.real_path(path.as_path())?;
+        let own = self.real.as_ref().map_err(|errno| *errno)?;
+        let (fd, real) = self.dir.real_path_below(own, path.as_path())?;
         Ok((fd, HostPath::new(real)))
     }
 }

@@ -193,7 +193,7 @@ fn version_in(places: &mut Places<'_>) -> Option<String> {
     for prefix in libraries {
         for source in [Source::Named, Source::Usual] {
             for directory in places.directories(source, Abi::Native) {
-                let named = places.files(&directory, |name| name.starts_with(prefix));
+                let named = places.files(&directory.listed, |name| name.starts_with(prefix));
                 if let Some(version) = named.iter().find_map(|path| version(path, prefix)) {
                     return Some(version);
                 }

@@ -1,7 +1,9 @@
 //! Finds the driver's libraries: those that the catalogue names, or every one of a version.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 
 use log::{debug, warn};
 
@@ -9,6 +11,7 @@ use super::headers::Headers;
 use super::places::{Places, Source};
 use crate::capability::Capability;
 use crate::host::catalogue::{self, Pattern};
+use crate::host::realpath::Directory;
 use crate::host::{Abi, DriverFile, FileClass, FileLink};
 use crate::path::HostPath;
 
@@ -28,6 +31,8 @@ pub(super) struct Wanted<'w> {
 /// A library to look up, and what was found so far.
 struct Slot {
     pattern: &'static Pattern,
+    /// The names that its file can have, best first.
+    names: Vec<OsString>,
     found: Option<HostPath>,
     /// The reason why a file that should be it is not.
     broken: Option<String>,
@@ -42,6 +47,10 @@ impl Wanted<'_> {
     ) -> Vec<(&'static Pattern, Option<HostPath>)> {
         let slot = |pattern: &&'static Pattern| Slot {
             pattern,
+            names: match self.version {
+                Some(version) => vec![format!("{}.{version}", pattern.name).into()],
+                None => vec![format!("{}.1", pattern.name).into(), pattern.name.into()],
+            },
             found: None,
             broken: None,
         };
@@ -81,7 +90,7 @@ impl Wanted<'_> {
         &self,
         places: &mut Places<'_>,
         abi: Abi,
-        directories: &[HostPath],
+        directories: &[Rc<Directory>],
         mut missing: Vec<&mut Slot>,
     ) {
         for directory in directories {
@@ -89,18 +98,13 @@ impl Wanted<'_> {
                 if slot.found.is_some() {
                     continue;
                 }
-                let name = slot.pattern.name;
-                let names = match self.version {
-                    Some(version) => vec![format!("{name}.{version}")],
-                    None => vec![format!("{name}.1"), name.to_owned()],
-                };
-                slot.found = names.iter().find_map(|name| {
-                    let real = places.file(&directory.join(name))?;
+                slot.found = slot.names.iter().find_map(|name| {
+                    let real = places.file_in(directory, name)?;
                     self.judge(places, abi, slot.pattern, real, &mut slot.broken)
                 });
                 if let Some(library) = &slot.found {
                     debug!("selecting {library}");
-                    places.at_home(abi, directory.clone(), library);
+                    places.at_home(abi, directory.listed.clone(), library);
                 }
             }
         }
@@ -152,7 +156,7 @@ impl Wanted<'_> {
             debug!("skipping {path}: another version");
             return None;
         }
-        let Some(headers) = places.headers(&path).cloned() else {
+        let Some(headers) = places.headers(&path) else {
             *broken = Some(format!("{path}: it is not a library"));
             return None;
         };
@@ -189,7 +193,7 @@ pub(super) fn every(places: &mut Places<'_>, version: &str, abi: Abi) -> Vec<Hos
         let mut names = HashSet::new();
         for directory in homes.iter().map(|home| home.join(subdirectory)) {
             for path in places.files(&directory, |name| has_version(name, version)) {
-                let Some(headers) = places.headers(&path).cloned() else {
+                let Some(headers) = places.headers(&path) else {
                     warn!("skipping {path}: it is not a library");
                     continue;
                 };
@@ -224,25 +228,26 @@ pub(super) fn described(path: HostPath, abi: Abi, version: &str) -> DriverFile {
 
 /// Records which libraries of the driver each one needs, by their files' names.
 pub(super) fn connect(files: &mut [DriverFile], places: &mut Places<'_>) {
-    let mut headers = |file: &DriverFile| match file.class {
-        FileClass::Library => places.headers(&file.path).cloned().unwrap_or_default(),
-        _ => Headers::default(),
-    };
-    let of_files: Vec<Headers> = files.iter().map(&mut headers).collect();
-    let mut names: HashMap<(Abi, String), String> = HashMap::new();
-    for (file, headers) in files.iter().zip(&of_files) {
+    let mut facts = |file: &DriverFile| {
+        let headers = match file.class {
+            FileClass::Library => places.headers(&file.path).unwrap_or_default(),
+            _ => Rc::default(),
+        };
         let name = file.path.file_name().to_string_lossy().into_owned();
-        let soname = headers.soname.clone();
-        for known in [Some(name.clone()), soname].into_iter().flatten() {
-            names
-                .entry((file.abi, known))
-                .or_insert_with(|| name.clone());
+        (name, headers)
+    };
+    let facts: Vec<(String, Rc<Headers>)> = files.iter().map(&mut facts).collect();
+    let mut names: HashMap<(Abi, &str), &String> = HashMap::new();
+    for (file, (name, headers)) in files.iter().zip(&facts) {
+        let soname = headers.soname.as_deref();
+        for known in [Some(name.as_str()), soname].into_iter().flatten() {
+            names.entry((file.abi, known)).or_insert(name);
         }
     }
-    for (file, headers) in files.iter_mut().zip(of_files) {
-        let needed = headers.needed.into_iter();
-        let known = |name| names.get(&(file.abi, name)).cloned();
-        file.needs = needed.filter_map(known).collect();
+    for (file, (_, headers)) in files.iter_mut().zip(&facts) {
+        let abi = file.abi;
+        let known = |needed: &String| names.get(&(abi, needed.as_str())).copied().cloned();
+        file.needs = headers.needed.iter().filter_map(known).collect();
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 
 use log::{debug, warn};
 use nix::dir::Dir;
@@ -14,7 +15,7 @@ use nix::sys::stat::SFlag;
 
 use super::headers::Headers;
 use crate::error::{Error, ErrorKind, Result, errno_text};
-use crate::host::realpath::RealPaths;
+use crate::host::realpath::{Directory, RealPaths};
 use crate::host::{Abi, DriverRoot};
 use crate::ldcache::format::Cache;
 use crate::path::HostPath;
@@ -88,7 +89,7 @@ pub(super) struct Places<'r> {
     cache: Option<Vec<u8>>,
     /// The names in directories that were read, sorted.
     names: HashMap<HostPath, Vec<String>>,
-    headers: HashMap<HostPath, Option<Headers>>,
+    headers: HashMap<HostPath, Option<Rc<Headers>>>,
     /// Where libraries of the driver were found, best first.
     pub(super) homes: Vec<Home>,
     /// Directories to which entries for other versions lead.
@@ -130,23 +131,27 @@ impl<'r> Places<'r> {
         }
     }
 
-    /// Returns the existing directories of a source; none for the cache.
-    pub(super) fn directories(&mut self, source: Source, abi: Abi) -> Vec<HostPath> {
-        let directories = match source {
+    /// Returns the directories of a source; none for the cache.
+    fn listed(&mut self, source: Source, abi: Abi) -> Vec<HostPath> {
+        match source {
             Source::Named => self.named.clone(),
             Source::Usual => usual(abi),
             Source::Cache => Vec::new(),
             Source::Led => self.led(abi),
-        };
+        }
+    }
+
+    /// Returns the existing ones, each once.
+    pub(super) fn directories(&mut self, source: Source, abi: Abi) -> Vec<Rc<Directory>> {
+        let listed = self.listed(source, abi);
         let mut seen = HashSet::new();
-        let mut exists = |directory: &HostPath| {
-            let found = self.paths.directory(directory.clone());
-            // With a merged /usr, several names lead to one directory.
-            found.is_ok_and(|(_, real)| seen.insert(real.clone()))
-        };
-        let mut directories = directories;
-        directories.retain(&mut exists);
-        directories
+        let opened = listed
+            .iter()
+            .filter_map(|path| self.paths.directory(path).ok());
+        // With a merged /usr, several names lead to one directory.
+        opened
+            .filter(|directory| seen.insert(directory.real.clone()))
+            .collect()
     }
 
     /// Returns the directories to which links lead.
@@ -168,12 +173,8 @@ impl<'r> Places<'r> {
                 .map(|(_, place)| place.clone()),
         );
         for link in links {
-            led.extend(
-                self.paths
-                    .resolve_with_kind(&link)
-                    .ok()
-                    .map(|(real, _)| real.parent()),
-            );
+            let found = self.paths.resolve(&link);
+            led.extend(found.ok().map(|(real, _)| real.parent()));
         }
         led.retain(|place| !usual.contains(place));
         led
@@ -234,7 +235,7 @@ impl<'r> Places<'r> {
                     .into_iter()
                     .collect()
             } else {
-                let directories = self.directories(source, abi);
+                let directories = self.listed(source, abi);
                 directories
                     .iter()
                     .map(|place| place.join(name))
@@ -255,22 +256,40 @@ impl<'r> Places<'r> {
     }
 
     /// Returns the headers of a library; None if it is not one.
-    pub(super) fn headers(&mut self, real: &HostPath) -> Option<&Headers> {
-        let root = self.root;
-        let entry = self.headers.entry(real.clone());
-        let read = |real: &HostPath| match Headers::read(root, real) {
-            Ok(headers) => Some(headers),
+    pub(super) fn headers(&mut self, real: &HostPath) -> Option<Rc<Headers>> {
+        if let Some(known) = self.headers.get(real) {
+            return known.clone();
+        }
+        let read = match Headers::read(self.root, real) {
+            Ok(headers) => Some(Rc::new(headers)),
             Err(error) => {
                 debug!("{real}: {error}");
                 None
             }
         };
-        entry.or_insert_with_key(read).as_ref()
+        self.headers.insert(real.clone(), read.clone());
+        read
     }
 
     /// Returns a regular file's real path, if it exists.
     pub(super) fn file(&mut self, path: &HostPath) -> Option<HostPath> {
-        match self.paths.resolve_with_kind(path) {
+        let found = self.paths.resolve(path);
+        self.regular(found, || path.clone())
+    }
+
+    /// Returns the real path of a regular file in a directory, if it exists.
+    pub(super) fn file_in(&self, directory: &Directory, name: &OsStr) -> Option<HostPath> {
+        let found = self.paths.look_up(directory, name);
+        self.regular(found, || directory.listed.join(name))
+    }
+
+    /// Returns a path that was looked up, if it is a regular file's; `path` is that before links were resolved.
+    fn regular(
+        &self,
+        found: Result<(HostPath, SFlag), Errno>,
+        path: impl Fn() -> HostPath,
+    ) -> Option<HostPath> {
+        match found {
             Ok((real, SFlag::S_IFREG)) => Some(real),
             Ok((real, _)) => {
                 let path = self.root.join(&real);
@@ -281,7 +300,7 @@ impl<'r> Places<'r> {
                 Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::ELOOP | Errno::ENAMETOOLONG,
             ) => None,
             Err(errno) => {
-                let path = self.root.join(path);
+                let path = self.root.join(&path());
                 warn!("skipping {}: {}", path.display(), errno_text(errno));
                 None
             }
@@ -290,8 +309,8 @@ impl<'r> Places<'r> {
 
     /// Returns the target of a dangling link, which still says what is missing.
     pub(super) fn link_text(&mut self, path: &HostPath) -> Option<HostPath> {
-        let (directory, _) = self.paths.directory(path.parent()).ok()?;
-        let text = nix::fcntl::readlinkat(directory, path.file_name()).ok()?;
+        let directory = self.paths.directory(&path.parent()).ok()?;
+        let text = nix::fcntl::readlinkat(&directory.fd, path.file_name()).ok()?;
         Some(path.parent().join(text))
     }
 
@@ -335,15 +354,19 @@ impl<'r> Places<'r> {
         fits: impl Fn(&str) -> bool,
     ) -> Vec<HostPath> {
         let names = self.names(directory).iter().filter(|name| fits(name));
-        let wanted: Vec<HostPath> = names.map(|name| directory.join(name)).collect();
-        let found = wanted.iter().filter_map(|path| self.file(path));
+        let wanted: Vec<String> = names.cloned().collect();
+        let Ok(opened) = self.paths.directory(directory) else {
+            return Vec::new();
+        };
+        let names = wanted.iter().map(OsStr::new);
+        let found = names.filter_map(|name| self.file_in(&opened, name));
         without_duplicates(found.collect())
     }
 
     /// Returns true if a directory has a symlink of this name.
     pub(super) fn has_link(&mut self, directory: &HostPath, name: &str) -> bool {
-        let found = self.paths.directory(directory.clone());
-        found.is_ok_and(|(fd, _)| nix::fcntl::readlinkat(fd, name).is_ok())
+        let found = self.paths.directory(directory);
+        found.is_ok_and(|directory| nix::fcntl::readlinkat(&directory.fd, name).is_ok())
     }
 }
 

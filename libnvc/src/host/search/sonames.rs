@@ -3,6 +3,7 @@
 //! The name is read from the file. ldconfig would make the same links, but in a directory of an image it prefers the
 //! newest file of a SONAME, which may be the image's.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use super::libraries::link;
@@ -29,11 +30,17 @@ pub(super) fn link_by_soname(
         .collect();
     let mut owners: HashMap<HostPath, HostPath> = HashMap::new();
     for (soname, file) in &libraries {
-        let at = file.path.parent().join(soname);
-        owners.entry(at).or_insert_with_key(|at| {
-            let hosts = places.file(at).filter(|real| known.contains(real));
-            hosts.unwrap_or_else(|| file.path.clone())
-        });
+        match owners.entry(file.path.parent().join(soname)) {
+            Entry::Vacant(place) => {
+                place.insert(file.path.clone());
+            }
+            Entry::Occupied(mut place) => {
+                let hosts = places.file(place.key());
+                if let Some(hosts) = hosts.filter(|real| known.contains(real)) {
+                    place.insert(hosts);
+                }
+            }
+        }
     }
     for (soname, file) in &mut libraries {
         let directory = file.path.parent();
