@@ -147,20 +147,7 @@ pub fn missing(spec: &Spec) -> Vec<String> {
     let mut lines = BTreeSet::new();
     let devices = spec.devices.iter().map(|device| &device.container_edits);
     for edits in devices.chain([&spec.container_edits]) {
-        for mount in edits.mounts.iter().filter(|mount| mount.is_bind()) {
-            if !Path::new(&mount.host_path).exists() {
-                lines.insert(format!("{} is missing", mount.host_path));
-            }
-        }
-        for hook in edits
-            .hooks
-            .iter()
-            .filter(|hook| hook.hook_name != "startContainer")
-        {
-            if !Path::new(&hook.path).exists() {
-                lines.insert(format!("hook program {} is missing", hook.path));
-            }
-        }
+        lines.extend(gone(edits));
         for node in &edits.device_nodes {
             if let Err(error) = nodes::look_up(Path::new(node.on_host())) {
                 lines.insert(error.message());
@@ -169,6 +156,21 @@ pub fn missing(spec: &Spec) -> Vec<String> {
     }
     lines.extend(renumbered(spec));
     lines.into_iter().collect()
+}
+
+/// Returns the files of edits that are gone, without which no container starts: sources of mounts, and hook programs.
+pub(crate) fn gone(edits: &Edits) -> Vec<String> {
+    let is_gone = |path: &str| !Path::new(path).exists();
+    let mounts = edits.mounts.iter().filter(|mount| mount.is_bind());
+    let mounts = mounts.filter(|mount| is_gone(&mount.host_path));
+    let hooks = edits
+        .hooks
+        .iter()
+        .filter(|hook| hook.hook_name != "startContainer");
+    let hooks = hooks.filter(|hook| is_gone(&hook.path));
+    let mounts = mounts.map(|mount| format!("{} is missing", mount.host_path));
+    let hooks = hooks.map(|hook| format!("hook program {} is missing", hook.path));
+    mounts.chain(hooks).collect()
 }
 
 /// Returns the mounts of paths that a user other than root and the caller could exchange, with the reasons: of NVIDIA's

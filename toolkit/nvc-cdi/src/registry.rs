@@ -16,7 +16,7 @@ use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::{HandedPaths, system};
 
 use super::model::{CHARACTER, Device, DeviceNode, Edits, Spec};
-use super::{MAX_SIZE, names, validate};
+use super::{MAX_SIZE, compare, names, validate};
 
 /// Longest list of devices in a message.
 const MAX_LISTED: usize = 16;
@@ -41,6 +41,15 @@ pub struct SpecFile {
     pub priority: usize,
     /// Its content.
     pub spec: Spec,
+}
+
+impl SpecFile {
+    /// Returns true for a claim of Kubernetes: a driver of NVIDIA's for dynamic resource allocation writes its files, and
+    /// removes them when the pod ends.
+    fn is_claim(&self) -> bool {
+        let vendor = self.spec.vendor_and_class().0;
+        vendor.starts_with("k8s.") && vendor.ends_with(".nvidia.com")
+    }
 }
 
 /// A skipped file or directory, or devices dropped because of a conflict.
@@ -150,6 +159,11 @@ impl Registry {
         &self.files
     }
 
+    /// Returns the valid files that a user can answer for: all but those of Kubernetes' claims.
+    pub fn lasting_files(&self) -> impl Iterator<Item = &SpecFile> {
+        self.files.iter().filter(|file| !file.is_claim())
+    }
+
     /// Returns the skipped files with the reasons.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -159,7 +173,8 @@ impl Registry {
     /// of NVIDIA's devices, mounts of paths that a user other than root and the caller could exchange are left out. Older
     /// specifications have such mounts, of daemons' sockets.
     ///
-    /// The error names all missing devices, and the existing ones of the same kind.
+    /// The error names all missing devices, and the existing ones of the same kind; or a file that is gone, and the
+    /// specification that names it: the low-level runtime's error would not say whose mount it is.
     pub fn edits<S: AsRef<str>>(&self, devices: &[S]) -> Result<(Edits, Vec<String>)> {
         let mut edits = Edits::default();
         let (mut missing, mut files) = (Vec::new(), BTreeSet::new());
@@ -184,10 +199,12 @@ impl Registry {
                 missing.push(name.as_ref());
                 continue;
             };
-            let spec = &self.files[file].spec;
+            let SpecFile { path, spec, .. } = &self.files[file];
             if files.insert(file) {
+                check(path, &spec.container_edits)?;
                 append(spec, &spec.container_edits);
             }
+            check(path, &spec.devices[place].container_edits)?;
             append(spec, &spec.devices[place].container_edits);
         }
         if missing.is_empty() {
@@ -247,6 +264,18 @@ impl Registry {
         };
         Error::new(ErrorKind::NotFound, text).hint(hint)
     }
+}
+
+/// Checks that the files of a specification's edits exist.
+fn check(path: &Path, edits: &Edits) -> Result<()> {
+    let Some(gone) = compare::gone(edits).into_iter().next() else {
+        return Ok(());
+    };
+    let path = path.display();
+    let hint = format!(
+        "write the file again, with nvidia-ctk cdi generate --output={path}, or with the program that made it"
+    );
+    Err(Error::new(ErrorKind::NotFound, format!("{path}: {gone}")).hint(hint))
 }
 
 /// Returns true if a qualified name has at least four characters of a UUID, and the kind is NVIDIA's.

@@ -105,6 +105,37 @@ fn the_name_of_an_output_says_its_format() {
     assert_eq!(of("n", Some(Format::Json)), ("n.json".into(), Format::Json));
 }
 
+/// The low-level runtime's error names the mount only.
+#[test]
+fn a_file_that_is_gone_is_named_with_its_specification() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.json");
+    for (edits, gone) in [
+        (
+            r#""mounts": [{"hostPath": "/no/lib", "containerPath": "/x"}]"#,
+            "/no/lib is missing",
+        ),
+        (
+            r#""hooks": [{"hookName": "createContainer", "path": "/no/hook"}]"#,
+            "hook program /no/hook is missing",
+        ),
+    ] {
+        let text = format!(
+            r#"{{"cdiVersion": "0.5.0", "kind": "v.com/gpu", "devices": [{{"name": "0", "containerEdits": {{{edits}}}}}]}}"#
+        );
+        std::fs::write(&file, text).unwrap();
+        let error = Registry::load(&[directory.path()])
+            .edits(&["v.com/gpu=0"])
+            .unwrap_err();
+        assert_eq!(error.message(), format!("{}: {gone}", file.display()));
+        let hint = error.remedy().unwrap().worded(|_| "");
+        assert!(
+            hint.contains(&format!("--output={}", file.display())),
+            "{hint}"
+        );
+    }
+}
+
 #[test]
 fn directories_override_and_files_conflict() {
     let dir = tempfile::tempdir().unwrap();

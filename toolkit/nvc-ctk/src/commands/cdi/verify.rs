@@ -105,7 +105,7 @@ fn changed(registry: &Registry) -> Vec<Finding> {
         let repair = Some(repair(&found.path, &words));
         Some(Finding::new(&found.path, text, repair))
     };
-    registry.files().iter().filter_map(of_file).collect()
+    registry.lasting_files().filter_map(of_file).collect()
 }
 
 /// Returns the problems of a registry's specifications.
@@ -118,7 +118,7 @@ pub(in crate::commands) fn findings(registry: &Registry) -> Vec<Finding> {
             advice(&problem.error, Reader::Ctk).map(step),
         ));
     }
-    for found in registry.files() {
+    for found in registry.lasting_files() {
         match origin(found) {
             Some((words, _)) => findings.extend(ours(found, &words)),
             None => findings.extend(others(found)),
@@ -131,7 +131,7 @@ pub(in crate::commands) fn findings(registry: &Registry) -> Vec<Finding> {
 fn nodes(registry: &Registry) -> Vec<Finding> {
     let drivers = CharDrivers::discover();
     let mut findings = Vec::new();
-    for found in registry.files() {
+    for found in registry.lasting_files() {
         for text in compare::outdated(&found.spec, &drivers) {
             let repair = "remove these nodes, then nvidia-ctk system create-device-nodes --control-devices and nvidia-modprobe";
             findings.push(Finding::new(&found.path, text, Some(step(repair))));
@@ -153,7 +153,7 @@ pub(in crate::commands) fn bare_hooks(registry: &Registry) -> Vec<Finding> {
         };
         lines.map(move |text| Finding::new(&path, text, Some(repair.clone())))
     };
-    registry.files().iter().flat_map(of_file).collect()
+    registry.lasting_files().flat_map(of_file).collect()
 }
 
 /// Checks a generated file against the current output of its command line.
