@@ -42,9 +42,12 @@ case "$*" in
 'restart docker') [ ! -e /alive ] || /usr/bin/dockerd < /dev/null > /dev/null 2>&1 & ;;
 'start docker' | 'reload docker') ;;
 'restart containerd' | 'restart crio') : > /restarted ;;
+'show --property='*) [ ! -e /units ] || cat /units ;;
+'daemon-reload') sed -i s/PrivateDevices=yes/PrivateDevices=no/ /units ;;
+'enable --now nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify.timer') sed -i s/=disabled/=enabled/ /units ;;
 'enable --now nvidia-persistenced' | 'enable --now nvidia-fabricmanager')
   [ $3 != nvidia-persistenced ] || [ -e /usr/lib/systemd/system/$3.service ] || exit 1
-  mkdir -p /run/$3; : > /run/$3/socket ;;
+  rm -rf /run/$3; mkdir -p /run/$3; : > /run/$3/socket ;;
 *) echo "systemctl: $*" >&2; exit 5 ;;
 esac
 """,
@@ -66,8 +69,10 @@ MANIFEST = {'/etc/OpenCL/vendors/nvidia.icd': 'libnvidia-opencl.so.1\n'}
 # A shell's usual commands; without NVIDIA's proc files, those that modprobe brings.
 MODELS_SETUP = """
 cp $BUSYBOX usr/bin/busybox
-for name in cat chmod cp find mkdir mknod mv rm; do ln -s busybox usr/bin/$name; done
+for name in cat chmod cp find mkdir mknod mv rm sed; do ln -s busybox usr/bin/$name; done
 cp -a $PROC loadable
+# Nobody listens to the suite's sockets.
+rm -rf run/nvidia-persistenced; mkdir run/nvidia-persistenced; : > run/nvidia-persistenced/socket
 """
 os.environ['BUSYBOX'] = shutil.which('busybox') or sys.exit('no busybox (static)')
 
@@ -87,6 +92,8 @@ esac
 def docker_reads(machine, line):
     """Lets a docker know what its file says now. A reload does not switch CDI."""
     client, file = (machine.path('/usr/bin/docker'), machine.path('/etc/docker/daemon.json'))
+    other = machine.path('/etc/docker/other.json')
+    file = other if os.path.exists(other) else file
     if 'systemctl' not in line or ' docker' not in line or not os.path.exists(client):
         return
     settings = json.loads(read(file)) if os.path.exists(file) else {}
@@ -268,7 +275,7 @@ machine('cri-disabled', 'disables the CRI plugin',
 machine('containerd-program', 'containerd\'s runtime nvidia is /usr/local/nvidia/toolkit/nvidia-container-runtime',
         files=containerd('/usr/local/nvidia/toolkit/nvidia-container-runtime'))
 machine('selinux', 'SELinux does not let containers', ENFORCING, files={'/usr/bin/podman': program('podman version 5.4.2')})
-machine('podman-5.5', 'podman 5.5 reads no specification in /var/run/cdi', level='advice',
+machine('podman-5.5', 'podman reads specifications in /etc/cdi only', level='advice',
         files={'/usr/bin/podman': program('podman version 5.5.1')})
 machine('wsl-without', 'libdxcore.so is missing', 'mknod -m 666 dev/dxg c 10 125', machine='empty', proc_driver=False)
 
@@ -520,6 +527,66 @@ machine('crio-syntax', 'line 1, column 5', files={**crio(''), CRIO: 'a = \n'})
 machine('crio-not-restarted', 'CRI-O does not know the runtime nvidia that', 'mkdir run/crio; touch run/crio/crio.sock',
         files=crio('/usr/bin/nvidia-container-runtime'))
 machine('crio-without-runtime', 'CRI-O does not know the runtime nvidia', level='advice', files=without(CRIO, crio('')))
+
+
+# What stops containers although driver and engines are in order: settings that none survives, programs of before, and
+# directories that an engine does not read; and what looks wrong and is not. First the table of settings.
+RUNTIME_ = 'nvidia-container-runtime'
+for name, setting, first, level in (
+        ('user', toml(CLI, 'user = "nobdy:vdieo"'), 'nvidia-container-cli.user is "nobdy:vdieo", and there is no user nobdy', 'WRONG'),
+        ('group', toml(CLI, 'user = "root:vdieo"'), 'there is no group vdieo', 'WRONG'),
+        ('ldcache', toml(CLI, 'ldcache = "/nonexistent"'), 'nvidia-container-cli.ldcache is /nonexistent', 'WRONG'),
+        ('hook-path', {CONFIG_TOML: '[%s]\nmode = "legacy"\n[%s-hook]\npath = "/opt/hook"\n' % (RUNTIME_, RUNTIME_)},
+         '/opt/hook is missing, which the runtime\'s mode legacy needs', 'WRONG'),
+        ('variables-ignored', {CONFIG_TOML: 'accept-nvidia-visible-devices-envvar-when-unprivileged = false\n'},
+         'requests of unprivileged containers by variables are ignored', 'advice')):
+    machine(name, first, level=level, files={**WITH_DOCKER, **setting, '/etc/passwd': 'root:x:0:0::/:/bin/sh\n',
+                                             '/etc/group': 'root:x:0:\nvideo:x:44:\n'})
+machine('user-in-order', None, files={**WITH_DOCKER, **toml(CLI, 'user = "root:video"'), '/etc/passwd': 'root:x:0:0::/:/bin/sh\n',
+                                      '/etc/group': 'video:x:44:\n'})
+OLD_KEYS = '[%s]\nexperimental = true\ndiscover-mode = "legacy"\n' % RUNTIME_
+machine('old-keys', 'unknown key', level='advice', more=1, files={**WITH_DOCKER, CONFIG_TOML: OLD_KEYS})
+machine('old-keys-and-root', 'the driver is in /', more=2, files={
+    **WITH_DOCKER, CONFIG_TOML: OLD_KEYS + '[%s]\nroot = "/run/nvidia/driver"\n' % CLI})
+for name in ('nvidia-container-cli', 'nvidia-container-runtime-hook'):
+    machine('old-' + name, name + ' is installed twice: /usr/local/sbin/' + name, level='advice',
+            files={**WITH_DOCKER, '/usr/local/sbin/' + name: program('')})
+machine('docker-elsewhere', 'DOCKER_HOST is tcp://127.0.0.1:1', level='advice', env={'DOCKER_HOST': 'tcp://127.0.0.1:1'}, files=running())
+machine('docker-directories', 'docker reads specifications in /opt/cdi only', files={
+    **running(), '/usr/bin/docker': docker_says()['/usr/bin/docker'].replace('"/etc/cdi", "/var/run/cdi"', '"/opt/cdi"')})
+machine('podman-directories', 'podman reads specifications in /opt/cdi only', level='advice', files={
+    '/usr/bin/podman': program('podman version 5.4.2'), '/etc/containers/containers.conf': '[engine]\ncdi_spec_dirs = ["/opt/cdi"]\n'})
+machine('containerd-directories', 'containerd reads specifications in /opt/cdi only', files={
+    **drop_in('1.7.24', ''), CONTAINERD: 'version = 2\nimports = ["/etc/containerd/conf.d/*.toml"]\n[%s]\ncdi_spec_dirs = ["/opt/cdi"]\n' % CRI,
+    '/etc/containerd/conf.d/99-nvidia.toml': OURS.replace('sandbox_image = "pause:3.8"', 'cdi_spec_dirs = ["/opt/cdi"]')})
+OTHER_FILE = '/etc/docker/other.json'
+UNIT = {'/usr/lib/systemd/system/docker.service': '[Service]\nExecStart=/usr/bin/dockerd --config-file=%s\n' % OTHER_FILE}
+machine('docker-config-file', None, files={**running({}), **UNIT, OTHER_FILE: json.dumps({'runtimes': NVIDIA})})
+machine('docker-config-file-without', 'dockerd, which reads /etc/docker/other.json', level='advice',
+        files={**without(DAEMON, running(runtimes={})), **UNIT, OTHER_FILE: '{}'})
+REFRESH = 'Id=nvidia-cdi-refresh.service\nLoadState=loaded\nUnitFileState=%s\nActiveState=%s\nSubState=%s\nResult=%s\n'
+BOOTED = 'mkdir -p run/systemd/system'
+machine('refresh', None, BOOTED, files={'/units': REFRESH % ('enabled', 'inactive', 'dead', 'success')})
+machine('refresh-fails', 'nvidia-cdi-refresh.service fails', BOOTED, files={
+    '/units': REFRESH % ('enabled', 'activating', 'auto-restart', 'exit-code')})
+machine('refresh-disabled', 'nvidia-cdi-refresh.service is disabled', BOOTED, level='advice', files={
+    '/units': REFRESH % ('disabled', 'inactive', 'dead', 'success')})
+machine('private-devices', 'docker.service has PrivateDevices=yes', BOOTED, files={
+    **running(), '/units': 'Id=docker.service\nLoadState=loaded\nPrivateDevices=yes\n'})
+machine('group-of-nodes', 'you may not open /dev/nvidiactl, which is for root and the group video', run_as=1000,
+        setup='chmod 660 dev/nvidia[01] dev/nvidiactl; chgrp 44 dev/nvidia[01] dev/nvidiactl', files={'/etc/group': 'video:x:44:\n'})
+machine('left-over-library', None, 'touch %s/libcuda.so.470.1.1' % LIB)
+machine('persistence-killed', 'nvidia-persistenced does not run, although', level='advice', files={
+    '/usr/lib/systemd/system/nvidia-persistenced.service': ''}, setup="""
+rm run/nvidia-persistenced/socket; python3 -c "
+import socket
+socket.socket(socket.AF_UNIX).bind('run/nvidia-persistenced/socket')"
+""")
+machine('stale-and-hidden', 'is in /etc/cdi/nvidia.yaml and in /var/run/cdi/gpu.json, which engines prefer', level='advice', files={
+    '/etc/cdi/nvidia.yaml': STALE.replace('"0"', 'of-this-test')})
+GONE = {'mounts': [{'hostPath': '/no/lib', 'containerPath': '/x'}]}
+machine('claims-of-pods', None, files={
+    '/var/run/cdi/k8s.gpu.nvidia.com-claim_1.json': spec('k8s.gpu.nvidia.com/claim', 'x', edits=GONE)})
 
 with open(os.environ['DOCTOR_SAYS'], 'w', encoding='utf-8') as table:
     json.dump(SAYS, table)

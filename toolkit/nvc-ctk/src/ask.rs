@@ -258,6 +258,19 @@ fn answer(pipe: PipeReader) -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
+/// Returns the first number of the form `1.2.3` in a text.
+pub(crate) fn version_in(text: &str) -> Option<Vec<u32>> {
+    let word = text
+        .split([' ', '\n', ',', '-', '+', '~'])
+        .map(|word| word.strip_prefix('v').unwrap_or(word))
+        .find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()))?;
+    Some(
+        word.split('.')
+            .map_while(|part| part.parse().ok())
+            .collect(),
+    )
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -319,5 +332,14 @@ mod tests {
         let status = "Name:\tx\nSigIgn:\t0000000000000001\n";
         assert!(is_ignored(status, Signal::SIGHUP));
         assert!(!is_ignored(status, Signal::SIGINT) && !is_ignored("", Signal::SIGHUP));
+    }
+
+    #[test]
+    fn versions_are_found() {
+        assert_eq!(version_in("runc version 1.1.5+ds1\n"), Some(vec![1, 1, 5]));
+        assert_eq!(version_in("podman version 4.3.1"), Some(vec![4, 3, 1]));
+        let containerd = "containerd containerd.io v1.6.33 d2d58213f83a";
+        assert_eq!(version_in(containerd), Some(vec![1, 6, 33]));
+        assert_eq!(version_in("none"), None);
     }
 }

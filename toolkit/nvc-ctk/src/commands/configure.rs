@@ -200,10 +200,16 @@ fn wanted(
         log::warn!("--cdi.enabled is ignored: CRI-O resolves CDI names anyway");
     }
     let version = match engine {
-        Engine::Containerd => containerd_version(line),
+        Engine::Containerd => {
+            containerd::version(non_empty(line, "executable-path").unwrap_or("containerd"))
+        }
         Engine::Docker | Engine::Crio => None,
     };
-    if let Some((1, minor)) = version
+    let minor = match version.as_deref() {
+        Some([1, minor, ..]) => Some(*minor),
+        _ => None,
+    };
+    if let Some(minor) = minor
         && runtime.enable_cdi
         && minor < FIRST_WITH_CDI
     {
@@ -217,7 +223,7 @@ fn wanted(
         config,
         drop_in,
         runtime,
-        drops_default: matches!(version, Some((1, _))),
+        drops_default: minor.is_some(),
     })
 }
 
@@ -269,20 +275,6 @@ fn runtime(engine: Engine, line: &CommandLine) -> Result<Runtime> {
         path,
         set_as_default: line.flag("nvidia-set-as-default"),
         enable_cdi: line.flag("cdi.enabled"),
-    })
-}
-
-/// Returns the major and minor version of the installed containerd; None if there is none.
-fn containerd_version(line: &CommandLine) -> Option<(u32, u32)> {
-    let program = non_empty(line, "executable-path").unwrap_or("containerd");
-    version_of_containerd(&ask(program, &["--version"]).ok()?)
-}
-
-/// Reads a line such as `containerd github.com/containerd/containerd 1.7.24 1.7.24`.
-fn version_of_containerd(text: &str) -> Option<(u32, u32)> {
-    text.split_whitespace().skip(2).find_map(|word| {
-        let mut parts = word.trim_start_matches('v').split('.');
-        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     })
 }
 
@@ -353,23 +345,4 @@ fn oci_hook(line: &CommandLine) -> Result<()> {
     nvc_hostfile::write(Path::new(path), &text)?;
     info!("Wrote updated config to {path}");
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::version_of_containerd;
-
-    #[test]
-    fn containerd_says_its_version() {
-        for (text, version) in [
-            (
-                "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1",
-                Some((1, 6)),
-            ),
-            ("containerd containerd.io v2.1.4 75cb2b7193e4", Some((2, 1))),
-            ("containerd", None),
-        ] {
-            assert_eq!(version_of_containerd(text), version, "{text}");
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! Diagnoses this machine: reports each problem with its symptom and repair.
 //!
 //! There are three levels. *Wrong* is what does not work although somebody has set it up; only this sets the exit code.
-//! *Advice* is what works differently than one may expect, or would work better. All else is *ok*.
+//! *Advice* is what works differently than one may expect, or would work better. All else is *ok*. What stops all
+//! containers comes before what stops some.
 
 mod containerd;
 mod crio;
@@ -16,6 +17,7 @@ mod place;
 mod settings;
 mod specifications;
 mod toolkit;
+mod units;
 
 use libnvc::{Result, printable};
 use nvc_cdi::{Registry, STANDARD_DIRECTORIES};
@@ -23,6 +25,7 @@ use serde_json::{Value, json};
 
 use super::invalid;
 use super::repair::Repair;
+use crate::ask::version_in;
 use crate::line::CommandLine;
 use crate::logging::print;
 use place::Place;
@@ -40,8 +43,19 @@ struct Check {
 /// Severity of a finding, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
+    /// No container gets a GPU. Users see the same word as for the next one.
+    Fatal,
+    /// Some containers get none, or one way to request GPUs does not work.
     Wrong,
     Advice,
+}
+
+impl Level {
+    const ALL: [Self; 3] = [Self::Fatal, Self::Wrong, Self::Advice];
+
+    fn is_wrong(self) -> bool {
+        self != Self::Advice
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -66,6 +80,13 @@ impl Finding {
             repair,
             note: None,
             details: Vec::new(),
+        }
+    }
+
+    fn fatal(what: impl Into<String>, symptom: &'static str, repair: Repair) -> Self {
+        Self {
+            level: Level::Fatal,
+            ..Self::wrong(what, symptom, repair)
         }
     }
 
@@ -97,7 +118,7 @@ pub(super) fn run(line: &CommandLine) -> Result<u8> {
     } else {
         to_text(&checks, line.flag("details"))
     })?;
-    Ok(u8::from(count(&checks, Level::Wrong) > 0))
+    Ok(u8::from(count(&checks, true) > 0))
 }
 
 fn checks(line: &CommandLine) -> Vec<Check> {
@@ -108,7 +129,7 @@ fn checks(line: &CommandLine) -> Vec<Check> {
     let (module, libraries) = (driver::module(&place), libraries::all(&place));
     // NVML fails without them, which is reported already.
     let mut both = module.iter().chain(&libraries);
-    let works = both.all(|finding| finding.level != Level::Wrong);
+    let works = both.all(|finding| !finding.level.is_wrong());
     let nvml = works.then(|| driver::nvml(&place));
     let nvml = nvml.map(|findings| ("management library", findings));
     let mut of_driver = vec![
@@ -119,24 +140,26 @@ fn checks(line: &CommandLine) -> Vec<Check> {
     of_driver.extend(nvml);
     of_driver.push(("fabric manager", hardware::fabric()));
     let mut lists = of_driver.iter().flat_map(|(_, findings)| findings);
-    let driver_works = lists.all(|finding| finding.level != Level::Wrong);
+    let driver_works = lists.all(|finding| !finding.level.is_wrong());
     // A file that cannot be read says nothing, and no command can change it.
     if file_is_read {
         of_config.extend(toolkit::settings(&config, &place, &registry, driver_works));
     }
+    let units = units::Units::ask();
     let others = [
         ("persistence daemon", driver::persistence(&place)),
         ("config.toml", of_config),
         ("SELinux", settings::selinux()),
         ("programs", toolkit::programs(&config, &registry)),
-        ("docker", docker::all()),
-        ("containerd", containerd::all(&config)),
-        ("CRI-O", crio::all()),
+        ("docker", docker::all(&registry)),
+        ("containerd", containerd::all(&config, &registry)),
+        ("CRI-O", crio::all(&registry)),
+        ("systemd", units::all(&units, driver_works)),
         ("runc", engines::runc()),
         ("podman", engines::hooks()),
         (
             "CDI specifications",
-            specifications::all(&registry, driver_works),
+            specifications::all(&registry, &units, driver_works),
         ),
     ];
     let all = of_driver.into_iter().chain(others);
@@ -144,9 +167,10 @@ fn checks(line: &CommandLine) -> Vec<Check> {
         .collect()
 }
 
-fn count(checks: &[Check], level: Level) -> usize {
+fn count(checks: &[Check], is_wrong: bool) -> usize {
     let findings = checks.iter().flat_map(|check| &check.findings);
-    findings.filter(|finding| finding.level == level).count()
+    let findings = findings.filter(|finding| finding.level.is_wrong() == is_wrong);
+    findings.count()
 }
 
 fn count_ok(checks: &[Check]) -> usize {
@@ -156,7 +180,8 @@ fn count_ok(checks: &[Check]) -> usize {
 
 fn to_text(checks: &[Check], with_details: bool) -> String {
     let mut text = String::new();
-    for (level, word) in [(Level::Wrong, "WRONG"), (Level::Advice, "advice")] {
+    for level in Level::ALL {
+        let word = if level.is_wrong() { "WRONG" } else { "advice" };
         for check in checks {
             let findings = check.findings.iter();
             for finding in findings.filter(|finding| finding.level == level) {
@@ -182,15 +207,14 @@ fn to_text(checks: &[Check], with_details: bool) -> String {
     for check in checks.iter().filter(|check| check.findings.is_empty()) {
         text += &format!("ok       {}\n", check.name);
     }
-    let wrong = count(checks, Level::Wrong);
-    let advice = count(checks, Level::Advice);
+    let (wrong, advice) = (count(checks, true), count(checks, false));
     text + &format!("{wrong} wrong, {advice} advice, {} ok\n", count_ok(checks))
 }
 
 fn to_json(checks: &[Check]) -> String {
     let finding = |finding: &Finding| {
         json!({
-            "level": match finding.level { Level::Wrong => "wrong", Level::Advice => "advice" },
+            "level": if finding.level.is_wrong() { "wrong" } else { "advice" },
             "what": finding.what,
             "symptom": finding.symptom,
             "repair": finding.repair.text(),
@@ -208,8 +232,8 @@ fn to_json(checks: &[Check]) -> String {
         "{:#}\n",
         json!({
             "checks": checks.iter().map(check).collect::<Vec<_>>(),
-            "wrong": count(checks, Level::Wrong),
-            "advice": count(checks, Level::Advice),
+            "wrong": count(checks, true),
+            "advice": count(checks, false),
             "ok": count_ok(checks),
         })
     )
@@ -218,19 +242,6 @@ fn to_json(checks: &[Check]) -> String {
 /// Returns a file's text, if it can be read.
 fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
-}
-
-/// Returns the first number of the form `1.2.3` in a text.
-fn version_in(text: &str) -> Option<Vec<u32>> {
-    let word = text
-        .split([' ', '\n', ',', '-', '+', '~'])
-        .map(|word| word.strip_prefix('v').unwrap_or(word))
-        .find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()))?;
-    Some(
-        word.split('.')
-            .map_while(|part| part.parse().ok())
-            .collect(),
-    )
 }
 
 #[cfg(test)]
@@ -250,15 +261,6 @@ mod tests {
         let text = to_text(&checks, true);
         assert_eq!(text.lines().count(), 5, "{text}");
         assert!(!text.contains(['\x1b', '\x07']), "{text}");
-    }
-
-    #[test]
-    fn versions_are_found() {
-        assert_eq!(version_in("runc version 1.1.5+ds1\n"), Some(vec![1, 1, 5]));
-        assert_eq!(version_in("podman version 4.3.1"), Some(vec![4, 3, 1]));
-        let containerd = "containerd containerd.io v1.6.33 d2d58213f83a";
-        assert_eq!(version_in(containerd), Some(vec![1, 6, 33]));
-        assert_eq!(version_in("none"), None);
     }
 
     #[test]

@@ -17,9 +17,11 @@ use toml_edit::{DocumentMut, Item, value};
 
 use super::change::Change;
 use super::{Files, IsRemoved, Removed, Runtime, matching, tables};
+use crate::ask::{ask, version_in};
 pub(crate) use drop_in::{is_copy, pattern_for, with_default_of_others};
 pub(crate) use hidden::hidden;
-pub(crate) use look::{import_patterns, is_drop_in_of_ours, registered};
+use look::import_patterns;
+pub(crate) use look::{is_drop_in_of_ours, registered};
 use section::{
     BUILT_IN, NEW_VERSION, cdi_key, keep_default, plugin_of, register, runtimes_of, version_of,
 };
@@ -91,13 +93,23 @@ pub(crate) fn default_runtime(path: &Path, text: &str) -> Result<Option<String>>
     Ok(tables::text(document.as_item(), &key).map(Into::into))
 }
 
-/// Returns the files of an import's patterns that exist, in containerd's order.
+/// Returns the files that a main file imports and that exist, in containerd's order. If it does not say, then from version
+/// 2.2 on those of the directory of our drop-in.
 pub(crate) fn imported(path: &Path, text: &str) -> Result<Vec<PathBuf>> {
-    let patterns = import_patterns(path, text)?.unwrap_or_default();
+    let usual = || match version("containerd") {
+        Some(version) if version >= vec![2, 2] => vec![Path::new(DROP_IN).with_file_name("*.toml")],
+        _ => Vec::new(),
+    };
+    let patterns = import_patterns(path, text)?.unwrap_or_else(usual);
     Ok(patterns
         .iter()
         .flat_map(|pattern| matching(pattern))
         .collect())
+}
+
+/// Returns the version of the installed containerd.
+pub(crate) fn version(program: &str) -> Option<Vec<u32>> {
+    version_in(&ask(program, &["--version"]).ok()?)
 }
 
 /// Removes runtimes from a file, and a default runtime that is one of them.

@@ -160,7 +160,7 @@ keys! {
         "accept-nvidia-visible-devices-as-volume-mounts" accept_volume_mounts: bool = false, has "false";
         /// Accept requests in the environment of containers that are not privileged. If false, they are ignored with a
         /// warning, and device plugins must use mounts.
-        "accept-nvidia-visible-devices-envvar-when-unprivileged" accept_envvar_unprivileged: bool = true, has "true";
+        "accept-nvidia-visible-devices-envvar-when-unprivileged" (ACCEPT_VARIABLES) accept_envvar_unprivileged: bool = true, has "true";
         /// Ignore requirements (`NVIDIA_REQUIRE_*`) of all images.
         "disable-require" disable_require: bool = false, has its;
         /// What `NVIDIA_DRIVER_CAPABILITIES` may request, and what `all` means.
@@ -198,7 +198,7 @@ keys! {
         /// Variables, NAME=VALUE, of nvidia-container-cli.
         "environment" environment: Vec<String> = [], has its;
         /// The host's ld.so.cache.
-        "ldcache" ldcache: String = "", has "\"/etc/ld.so.cache\"";
+        "ldcache" (LDCACHE) ldcache: String = "", has "\"/etc/ld.so.cache\"";
         /// The ldconfig that updates a container's cache. With @ it is the host's; @/sbin/ldconfig itself means that
         /// none runs if the image's cache is sound. Without @, the container's:
         /// `features.allow-ldconfig-from-container` must permit that.
@@ -262,7 +262,7 @@ keys! {
     /// `[nvidia-container-runtime-hook]`.
     "nvidia-container-runtime-hook" hook: Hook {
         /// The hook that legacy mode adds.
-        "path" path: String = "nvidia-container-runtime-hook", has its;
+        "path" (HOOK_PATH) path: String = "nvidia-container-runtime-hook", has its;
         /// The hook works whatever the mode is.
         "skip-mode-detection" skip_mode_detection: bool = false, has its;
     }

@@ -1,17 +1,20 @@
 //! Checks containerd's configuration, and what the running containerd knows of it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use nvc_cdi::Registry;
 use nvc_policy::config::Config;
 use serde_json::Value;
 
 use super::engines::{RUNTIME, configuration, find, is_program, name_option, registration};
-use super::{Finding, read, toolkit, version_in};
+use super::{Finding, read, specifications, toolkit};
 use crate::ask::ask;
 use crate::commands::repair::{Repair, command, step, word};
+use crate::engine::Text;
 use crate::engine::containerd::{self, CONFIG, DROP_IN};
-use crate::engine::{Text, matching};
+use crate::engine::daemon::command_lines;
+use crate::engine::edits::Engine;
 
 const NO_PODS: &str = "pods with the runtime class nvidia do not start";
 const SOCKET: &str = "/run/containerd/containerd.sock";
@@ -23,8 +26,9 @@ struct Registered<'a> {
     file: &'a Text,
 }
 
-pub(super) fn all(config: &Config) -> Vec<Finding> {
-    let files = match files() {
+pub(super) fn all(config: &Config, registry: &Registry) -> Vec<Finding> {
+    let lines = command_lines("containerd", "containerd.service");
+    let files = match files(&Engine::Containerd.files_of(&lines).config) {
         Ok(files) if files.is_empty() => return not_registered(),
         Ok(files) => files,
         Err(finding) => return vec![finding],
@@ -39,6 +43,7 @@ pub(super) fn all(config: &Config) -> Vec<Finding> {
     } else if runtimes.is_empty() {
         return not_registered();
     }
+    findings.extend(specifications::unread_of(registry, "containerd", &files));
     let main = files.first();
     findings.extend(main.and_then(cri_is_disabled));
     for (name, runtime) in &runtimes {
@@ -69,36 +74,21 @@ pub(super) fn all(config: &Config) -> Vec<Finding> {
 }
 
 /// Returns the main file, which comes first, and those that it imports; none if it does not exist.
-fn files() -> Result<Vec<Text>, Finding> {
-    let path = Path::new(CONFIG);
+fn files(path: &Path) -> Result<Vec<Text>, Finding> {
     let Some(text) = configuration(path, NO_PODS)? else {
         return Ok(Vec::new());
     };
-    let patterns =
-        containerd::import_patterns(path, &text).map_err(|error| broken(path, &error))?;
-    let patterns = patterns.unwrap_or_else(usual_imports);
+    let imported = containerd::imported(path, &text).map_err(|error| broken(path, &error))?;
     let mut files = vec![Text {
         path: path.into(),
         text,
     }];
-    for path in patterns.iter().flat_map(|pattern| matching(pattern)) {
+    for path in imported {
         if let Some(text) = configuration(&path, NO_PODS)? {
             files.push(Text { path, text });
         }
     }
     Ok(files)
-}
-
-/// Returns what containerd imports if its file does not say: from version 2.2 on, the directory of our drop-in.
-fn usual_imports() -> Vec<PathBuf> {
-    let imports = version() >= Some(vec![2, 2]);
-    let pattern = Path::new(DROP_IN).with_file_name("*.toml");
-    if imports { vec![pattern] } else { Vec::new() }
-}
-
-/// Returns the version of the installed containerd.
-fn version() -> Option<Vec<u32>> {
-    version_in(&ask("containerd", &["--version"]).ok()?)
 }
 
 /// Returns NVIDIA's runtimes by name. The last file that has one counts.
@@ -188,7 +178,8 @@ fn known(info: &Value) -> Option<Vec<String>> {
 
 /// Checks for settings of the main file that the drop-in replaces by older ones.
 fn hidden(main: &Text, drop_in: &Text) -> Option<Finding> {
-    let replaces = version().is_some_and(|version| version.first() == Some(&1));
+    let replaces =
+        containerd::version("containerd").is_some_and(|version| version.first() == Some(&1));
     let found = containerd::hidden(
         &main.path,
         &main.text,

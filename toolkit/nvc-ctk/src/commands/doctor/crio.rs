@@ -3,25 +3,33 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::Finding;
+use nvc_cdi::Registry;
+
 use super::engines::{RUNTIME, configuration, find, is_program, name_option, registration};
+use super::{Finding, specifications};
 use crate::ask::ask;
 use crate::commands::repair::{command, step};
-use crate::engine::crio::{self, CONFIG, DROP_IN};
-use crate::engine::matching;
+use crate::engine::crio::{self, DROP_IN};
+use crate::engine::daemon::command_lines;
+use crate::engine::edits::Engine;
+use crate::engine::{Text, matching};
 
 const NO_PODS: &str = "pods with the runtime class nvidia do not start";
 const SOCKETS: [&str; 2] = ["/run/crio/crio.sock", "/var/run/crio/crio.sock"];
 
-pub(super) fn all() -> Vec<Finding> {
-    let runtimes = match registered() {
+pub(super) fn all(registry: &Registry) -> Vec<Finding> {
+    let files = match files() {
+        Ok(files) => files,
+        Err(finding) => return vec![finding],
+    };
+    let runtimes = match registered(&files) {
         Ok(runtimes) => runtimes,
         Err(finding) => return vec![finding],
     };
     if runtimes.is_empty() {
         return not_registered().into_iter().collect();
     }
-    let mut findings = Vec::new();
+    let mut findings = Vec::from_iter(specifications::unread_of(registry, "CRI-O", &files));
     for (name, (program, file)) in &runtimes {
         if !is_program(program) {
             let file = file.display();
@@ -39,15 +47,24 @@ pub(super) fn all() -> Vec<Finding> {
 /// NVIDIA's runtimes by name, with their programs and files.
 type Runtimes = BTreeMap<String, (String, PathBuf)>;
 
-/// Reads CRI-O's files: the main one, then those of the directory in order. The last one that has a runtime counts.
-fn registered() -> Result<Runtimes, Finding> {
-    let drop_ins = matching(&Path::new(DROP_IN).with_file_name("*"));
+/// Reads CRI-O's files: the main one, then those of the directory in order.
+fn files() -> Result<Vec<Text>, Finding> {
+    let read = Engine::Crio.files_of(&command_lines("crio", "crio.service"));
+    let directory = read.drop_in.unwrap_or_else(|| DROP_IN.into());
+    let mut files = Vec::new();
+    for path in std::iter::once(read.config).chain(matching(&directory.with_file_name("*"))) {
+        if let Some(text) = configuration(&path, NO_PODS)? {
+            files.push(Text { path, text });
+        }
+    }
+    Ok(files)
+}
+
+/// Returns NVIDIA's runtimes. The last file that has one counts.
+fn registered(files: &[Text]) -> Result<Runtimes, Finding> {
     let mut all = BTreeMap::new();
-    for path in std::iter::once(CONFIG.into()).chain(drop_ins) {
-        let Some(text) = configuration(&path, NO_PODS)? else {
-            continue;
-        };
-        let own = crio::registered(&path, &text).map_err(|error| {
+    for Text { path, text } in files {
+        let own = crio::registered(path, text).map_err(|error| {
             let repair = step(format!("correct {}", path.display())).and("systemctl restart crio");
             Finding::wrong(error.message(), "CRI-O does not start", repair)
         })?;

@@ -4,16 +4,18 @@
 //! the daemon itself is asked.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
+use nvc_cdi::Registry;
 use serde_json::Value;
 
 use super::engines::{RUNTIME, configuration, find, is_program, name_option, registration};
-use super::{Finding, Level, daemon, version_in};
+use super::{Finding, daemon, specifications, version_in};
 use crate::ask::ask;
 use crate::commands::repair::{command, step};
-use crate::engine::docker::CONFIG;
+use crate::engine::daemon::command_lines;
+use crate::engine::edits::Engine;
 
 const HOOK: &str = "nvidia-container-runtime-hook";
 const UNKNOWN_RUNTIME: &str = "docker run --runtime=nvidia: unknown or invalid runtime name";
@@ -26,26 +28,60 @@ const RESTART: &str = "systemctl restart docker";
 /// The first version with CDI, which it enables by a setting.
 const FIRST_WITH_CDI: u32 = 25;
 
-pub(super) fn all() -> Vec<Finding> {
-    let (settings, mut findings) = settings();
+pub(super) fn all(registry: &Registry) -> Vec<Finding> {
+    let files = Engine::Docker.files_of(&command_lines("dockerd", "docker.service"));
+    let (settings, mut findings) = settings(&files.config);
     let Some(settings) = settings else {
         return findings;
+    };
+    let file = File {
+        path: files.config.display().to_string(),
+        origin: files.origin,
+        settings,
     };
     let is_installed = find("dockerd").is_some();
     if !is_installed {
         return findings;
     }
-    let file_is_right = findings.iter().all(|finding| finding.level != Level::Wrong);
+    let file_is_right = findings.iter().all(|finding| !finding.level.is_wrong());
     findings.extend(hook());
     // Without the client, dockerd cannot be asked.
-    if file_is_right && find("docker").is_some() {
+    if let Some(elsewhere) = elsewhere() {
+        findings.push(elsewhere);
+    } else if file_is_right && find("docker").is_some() {
         match running() {
-            Ok(Some(engine)) => findings.extend(compare(&settings, &engine)),
+            Ok(Some(engine)) => {
+                findings.extend(compare(&file, &engine));
+                let (setting, read) = ("cdi-spec-dirs in daemon.json", &engine.directories);
+                findings.extend(specifications::unread(registry, "docker", setting, read));
+            }
             Ok(None) => {}
             Err(error) => findings.push(silent(&error)),
         }
     }
     findings
+}
+
+/// docker's configuration file.
+#[derive(Debug)]
+struct File {
+    path: String,
+    /// The command line that names it, if it is not the usual one.
+    origin: Option<String>,
+    settings: Value,
+}
+
+/// Describes a variable that sends docker's client to another machine, or to nobody.
+fn elsewhere() -> Option<Finding> {
+    let host = std::env::var("DOCKER_HOST").ok()?;
+    if host.is_empty() || host.starts_with("unix://") {
+        return None;
+    }
+    let what =
+        format!("DOCKER_HOST is {host}: docker's client does not ask this machine's dockerd");
+    let symptom = "docker run --gpus gives the other machine's GPUs, or fails";
+    let repair = step("unset DOCKER_HOST").and("nvidia-ctk doctor");
+    Some(Finding::advice(what, symptom, repair))
 }
 
 /// Describes a docker that does not answer.
@@ -63,8 +99,7 @@ fn silent(error: &str) -> Finding {
 }
 
 /// Reads the configuration file; None if it cannot be parsed. The findings are those of the file alone.
-fn settings() -> (Option<Value>, Vec<Finding>) {
-    let path = Path::new(CONFIG);
+fn settings(path: &Path) -> (Option<Value>, Vec<Finding>) {
     let symptom = "dockerd does not start, or containers with --runtime=nvidia fail";
     let text = match configuration(path, symptom) {
         Ok(None) => return (Some(Value::Null), Vec::new()),
@@ -154,22 +189,23 @@ fn hook() -> Option<Finding> {
 
 /// What a running dockerd knows.
 #[derive(Debug)]
-struct Engine {
+struct Daemon {
     version: Vec<u32>,
     /// Programs of its runtimes, by name.
     runtimes: BTreeMap<String, String>,
     default: String,
-    has_cdi: bool,
+    /// Its directories of specifications; empty if CDI is off.
+    directories: Vec<PathBuf>,
 }
 
 /// Asks dockerd; None if `docker` is another program, such as podman's.
-fn running() -> Result<Option<Engine>, String> {
+fn running() -> Result<Option<Daemon>, String> {
     let text = ask("docker", &["info", "--format", "{{json .}}"]).map_err(|e| e.message())?;
     let value: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     engine(&value)
 }
 
-fn engine(value: &Value) -> Result<Option<Engine>, String> {
+fn engine(value: &Value) -> Result<Option<Daemon>, String> {
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
     let errors = value.get("ServerErrors").and_then(Value::as_array);
     if let Some(error) = errors.and_then(|errors| errors.first()) {
@@ -181,7 +217,7 @@ fn engine(value: &Value) -> Result<Option<Engine>, String> {
     let runtimes = value.get("Runtimes").and_then(Value::as_object);
     let program = |entry: &Value| entry.get("path").and_then(Value::as_str).map(String::from);
     let directories = value.get("CDISpecDirs").and_then(Value::as_array);
-    Ok(Some(Engine {
+    Ok(Some(Daemon {
         version,
         runtimes: runtimes
             .into_iter()
@@ -189,13 +225,18 @@ fn engine(value: &Value) -> Result<Option<Engine>, String> {
             .map(|(name, entry)| (name.clone(), program(entry).unwrap_or_default()))
             .collect(),
         default: text("DefaultRuntime").into(),
-        has_cdi: directories.is_some_and(|directories| !directories.is_empty()),
+        directories: directories
+            .into_iter()
+            .flatten()
+            .filter_map(|directory| Some(directory.as_str()?.into()))
+            .collect(),
     }))
 }
 
 /// Compares docker's file with what the running dockerd knows.
-fn compare(settings: &Value, engine: &Engine) -> Vec<Finding> {
+fn compare(file: &File, engine: &Daemon) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let File { path, settings, .. } = file;
     let is_known =
         |(name, program): (&str, &str)| engine.runtimes.get(name).is_some_and(|own| own == program);
     let unknown = registered(settings).find(|runtime| !is_known(*runtime));
@@ -204,16 +245,16 @@ fn compare(settings: &Value, engine: &Engine) -> Vec<Finding> {
     let reload = || command("systemctl reload docker");
     if let Some((name, program)) = unknown {
         let what = match engine.runtimes.get(name) {
-            None => format!("dockerd does not know the runtime {name} that {CONFIG} registers"),
+            None => format!("dockerd does not know the runtime {name} that {path} registers"),
             Some(other) => {
-                format!("dockerd's runtime {name} is {other}, and that of {CONFIG} is {program}")
+                format!("dockerd's runtime {name} is {other}, and that of {path} is {program}")
             }
         };
         let what = format!("{what}: the file was changed after it was read");
         findings.push(Finding::wrong(what, UNKNOWN_RUNTIME, reload()));
     } else if let Some(default) = default {
         let what = format!(
-            "dockerd's default runtime is {}, and that of {CONFIG} is {default}: the file was changed after it was read",
+            "dockerd's default runtime is {}, and that of {path} is {default}: the file was changed after it was read",
             engine.default
         );
         let symptom = "containers without --runtime get no GPU";
@@ -225,26 +266,34 @@ fn compare(settings: &Value, engine: &Engine) -> Vec<Finding> {
             .keys()
             .any(|name| name.starts_with("nvidia"));
     if !is_registered && find(RUNTIME).is_some() {
+        let reads = file
+            .origin
+            .as_ref()
+            .map(|origin| format!(", which reads {path} ({origin}),"));
         findings.push(Finding::advice(
-            "dockerd does not know the runtime nvidia",
+            format!(
+                "dockerd{} does not know the runtime nvidia",
+                reads.unwrap_or_default()
+            ),
             UNKNOWN_RUNTIME,
             registration("docker", ""),
         ));
     }
-    findings.extend(cdi(settings, engine));
+    findings.extend(cdi(file, engine));
     findings
 }
 
 /// Checks that a dockerd that can resolve CDI names does so.
-fn cdi(settings: &Value, engine: &Engine) -> Option<Finding> {
-    if engine.has_cdi || *engine.version.first()? < FIRST_WITH_CDI {
+fn cdi(file: &File, engine: &Daemon) -> Option<Finding> {
+    if !engine.directories.is_empty() || *engine.version.first()? < FIRST_WITH_CDI {
         return None;
     }
+    let File { path, settings, .. } = file;
     let feature = settings.get("features").and_then(|all| all.get("cdi"));
     Some(match feature.and_then(Value::as_bool) {
         Some(true) => Finding::wrong(
             format!(
-                "dockerd's CDI is off, and {CONFIG} enables it: the file was changed after it was read"
+                "dockerd's CDI is off, and {path} enables it: the file was changed after it was read"
             ),
             NO_CDI,
             command(RESTART),
@@ -266,7 +315,12 @@ mod tests {
 
     fn first(settings: &Value, info: &Value) -> Option<String> {
         let engine = engine(info).unwrap().unwrap();
-        compare(settings, &engine)
+        let file = File {
+            path: "/etc/docker/daemon.json".into(),
+            origin: None,
+            settings: settings.clone(),
+        };
+        compare(&file, &engine)
             .first()
             .map(|finding| finding.what.clone())
     }

@@ -1,14 +1,18 @@
 //! Checks the driver: its module, NVML, its daemon.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
+use libnvc::host::query::QueryProgram;
 use libnvc::host::{DriverConfig, DriverRoot, DriverSession, procfs};
 use nvc_program::hints::{Reader, advice};
 
 use super::engines::find;
-use super::hardware;
 use super::place::{Kind, Place};
 use super::{Finding, NO_GPU, read};
+use super::{hardware, libraries};
 use crate::commands::repair::{command, step};
 use crate::query;
 
@@ -31,11 +35,13 @@ fn mismatch(place: &Place) -> Vec<Finding> {
     let module = host.and_then(|host| procfs::module_version(&host));
     let libraries = nvc_generate::driver_files::version(&place.root).ok();
     match (module, libraries) {
+        // An installer may have left others beside those of the module.
+        (Some(_), Some(_)) if libraries::driver(&place.root).is_ok() => Vec::new(),
         (Some(module), Some(libraries)) if module != libraries => {
             let what =
                 format!("the module is of driver {module}, the libraries are of {libraries}");
             let symptom = "nvidia-smi: Driver/library version mismatch";
-            vec![Finding::wrong(
+            vec![Finding::fatal(
                 what,
                 symptom,
                 step("reboot, or unload the modules and load those of the libraries' driver"),
@@ -55,6 +61,12 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
         program: query::program(),
         ..DriverConfig::default()
     };
+    if let QueryProgram::Path(Err(error)) = &config.program {
+        let symptom =
+            "nvidia-ctk cdi generate and the refresh of specifications fail; containers start";
+        let repair = step("install libnvidia-container1, or the toolkit, again");
+        return vec![Finding::wrong(error.message(), symptom, repair)];
+    }
     let answer = DriverSession::open(&config, None).and_then(|mut session| {
         session.ready()?;
         session.devices()
@@ -64,7 +76,7 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
         Err(error) => {
             let repair = advice(&error, Reader::Doctor)
                 .unwrap_or_else(|| "see nvidia-smi, and NVRM in the kernel's log (dmesg)".into());
-            return vec![Finding::wrong(error.message(), NO_GPU, step(&repair))];
+            return vec![Finding::fatal(error.message(), NO_GPU, step(&repair))];
         }
     };
     let mut findings = Vec::new();
@@ -137,14 +149,29 @@ pub(super) fn persistence(place: &Place) -> Vec<Finding> {
     let Some(program) = programs.iter().find(|path| place.path(path).exists()) else {
         return Vec::new();
     };
-    if socket
+    let mut paths = socket
         .iter()
-        .any(|path| Path::new(path).exists() || place.path(path).exists())
-    {
-        return Vec::new();
-    }
-    let what = "nvidia-persistenced is installed and does not run";
-    let finding = |repair| Finding::advice(what, "each first use of a GPU takes seconds", repair);
+        .flat_map(|path| [path.into(), place.path(path)]);
+    let found = paths.find(|path| path.exists());
+    // A daemon that was killed leaves its socket.
+    let is_dead = |path: &PathBuf| {
+        let refused = |error: std::io::Error| error.kind() == ErrorKind::ConnectionRefused;
+        let is_socket = path
+            .metadata()
+            .is_ok_and(|facts| facts.file_type().is_socket());
+        is_socket && UnixStream::connect(path).is_err_and(refused)
+    };
+    let what = match found {
+        Some(path) if is_dead(&path) => {
+            format!(
+                "nvidia-persistenced does not run, although {} exists",
+                path.display()
+            )
+        }
+        Some(_) => return Vec::new(),
+        None => "nvidia-persistenced is installed and does not run".into(),
+    };
+    let finding = |repair| Finding::advice(&*what, "each first use of a GPU takes seconds", repair);
     // Distributions' packages have a unit, NVIDIA's installer has none.
     vec![if has_unit("nvidia-persistenced.service") {
         finding(command("systemctl enable --now nvidia-persistenced"))

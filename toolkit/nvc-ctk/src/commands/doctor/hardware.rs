@@ -25,7 +25,7 @@ pub(super) fn no_module() -> Finding {
     if gpus.as_ref().is_some_and(Vec::is_empty) {
         let what =
             "this machine has no NVIDIA GPU on its PCI bus, and the module nvidia is not loaded";
-        return Finding::wrong(
+        return Finding::fatal(
             what,
             NO_GPU,
             step(
@@ -43,7 +43,7 @@ pub(super) fn no_module() -> Finding {
     let is_loaded = modules.lines().any(|line| line.starts_with("nouveau "));
     if is_loaded || held(&["nouveau"]).is_some() {
         let repair = "echo blacklist nouveau > /etc/modprobe.d/nouveau.conf, rebuild the initial ramdisk, and reboot";
-        return Finding::wrong("the module nouveau has the GPUs", NO_GPU, step(repair));
+        return Finding::fatal("the module nouveau has the GPUs", NO_GPU, step(repair));
     }
     if let Some(gpu) = held(&["vfio-pci", "pci-stub", "nova_core"]) {
         let driver = gpu.driver.as_deref().unwrap_or_default();
@@ -57,7 +57,7 @@ pub(super) fn no_module() -> Finding {
         ));
         let note = "this takes the GPU from virtual machines; to keep it across a reboot, remove the driver's options \
                     from the kernel's command line and /etc/modprobe.d";
-        return Finding::wrong(what, NO_GPU, repair).note(note);
+        return Finding::fatal(what, NO_GPU, repair).note(note);
     }
     not_loaded()
 }
@@ -74,16 +74,16 @@ fn not_loaded() -> Finding {
         let repair = format!(
             "install the headers of {kernel} and run dkms autoinstall, or boot the kernel that has the module"
         );
-        return Finding::wrong(what, NO_GPU, step(repair));
+        return Finding::fatal(what, NO_GPU, step(repair));
     }
     if is_secure_boot() {
         let what = "the module nvidia is not loaded, and Secure Boot admits signed modules only";
         let note = "if it says \"Key was rejected by service\": sign the module and enrol the key (mokutil --import), \
                     or switch Secure Boot off";
-        return Finding::wrong(what, NO_GPU, command("modprobe nvidia")).note(note);
+        return Finding::fatal(what, NO_GPU, command("modprobe nvidia")).note(note);
     }
     let what = "the module nvidia is not loaded";
-    Finding::wrong(what, NO_GPU, command("modprobe nvidia"))
+    Finding::fatal(what, NO_GPU, command("modprobe nvidia"))
         .note("if that fails, install the driver")
 }
 

@@ -39,7 +39,7 @@ pub(super) fn all(place: &Place) -> Vec<Finding> {
         Err(error) => {
             let symptom = "nvidia-smi and the toolkit fail";
             let repair = step("install the driver's libraries");
-            return vec![Finding::wrong(error.message(), symptom, repair)];
+            return vec![Finding::fatal(error.message(), symptom, repair)];
         }
     };
     let Ok(cache) = fs::read(place.path(CACHE)) else {
@@ -68,7 +68,7 @@ pub(super) fn all(place: &Place) -> Vec<Finding> {
 }
 
 /// Finds the files that a specification would list.
-fn driver(root: &Path) -> libnvc::Result<DriverInfo> {
+pub(super) fn driver(root: &Path) -> libnvc::Result<DriverInfo> {
     let version = procfs::module_version(&DriverRoot::open(Path::new("/"))?);
     let wanted = FileSearch::new(Contents::All);
     search::find(&DriverRoot::open(root)?, version.as_deref(), &wanted)
@@ -80,7 +80,7 @@ fn of_windows() -> Vec<Finding> {
     if Path::new(LIBRARY).exists() {
         return Vec::new();
     }
-    vec![Finding::wrong(
+    vec![Finding::fatal(
         format!("{LIBRARY} is missing: Windows has not mounted its driver"),
         "no adapters were found",
         step("install NVIDIA's driver for Windows; in Windows: wsl --update, then wsl --shutdown"),

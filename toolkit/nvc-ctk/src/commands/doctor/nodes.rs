@@ -3,13 +3,16 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
+
 use libnvc::host::{DriverRoot, major_of, procfs};
 
-use super::Finding;
 use super::driver::VERSION;
 use super::engines::find;
 use super::place::{Kind, Place};
-use crate::commands::repair::{command, word};
+use super::{Finding, read};
+use crate::commands::repair::{command, step, word};
 
 /// A device node that the driver needs.
 struct RequiredNode {
@@ -42,7 +45,11 @@ pub(super) fn all(place: &Place) -> Vec<Finding> {
     let gpus = gpu_nodes(place, nvidia);
     findings.extend(missing(&gpus));
     let nodes = control_nodes(place, nvidia, uvm).into_iter().chain(gpus);
-    findings.extend(nodes.filter_map(|node| node.finding()));
+    let nodes: Vec<_> = nodes.collect();
+    findings.extend(nodes.iter().filter_map(RequiredNode::finding));
+    if findings.is_empty() {
+        findings.extend(refused(&nodes));
+    }
     findings
 }
 
@@ -128,7 +135,12 @@ fn missing(nodes: &[RequiredNode]) -> Vec<Finding> {
     commands.dedup();
     let symptom = missing.first().map_or("", |node| node.symptom);
     let repair = command(commands.join(" && "));
-    vec![Finding::wrong(what, symptom, repair)]
+    let is_fatal = missing.iter().any(|node| node.path.ends_with("/nvidiactl"));
+    vec![if is_fatal {
+        Finding::fatal(what, symptom, repair)
+    } else {
+        Finding::wrong(what, symptom, repair)
+    }]
 }
 
 impl RequiredNode {
@@ -166,6 +178,35 @@ impl RequiredNode {
             .note("at each boot the module's option NVreg_DeviceFileMode decides")
         })
     }
+}
+
+/// Checks that the caller, who need not be root, may open the nodes: the first one that he may not.
+fn refused(nodes: &[RequiredNode]) -> Option<Finding> {
+    let both = AccessFlags::R_OK | AccessFlags::W_OK;
+    let mut paths = nodes.iter().map(|node| node.path.as_str());
+    let path = paths.find(|path| access(*path, both) == Err(Errno::EACCES))?;
+    let facts = std::fs::metadata(path).ok()?;
+    let group = group_of(facts.gid());
+    let repair = match (facts.permissions().mode() & 0o060, facts.gid()) {
+        (0o060, 1..) => format!("sudo usermod --append --groups={group} $USER, and log in again"),
+        _ => format!("sudo chmod 666 {}", word(&path)),
+    };
+    Some(Finding::wrong(
+        format!("you may not open {path}, which is for root and the group {group}"),
+        "nvidia-smi: No devices were found; your rootless containers have no GPU",
+        step(repair),
+    ))
+}
+
+/// Returns a group's name, or its number.
+fn group_of(id: u32) -> String {
+    let text = read("/etc/group").unwrap_or_default();
+    let mut lines = text.lines().map(|line| line.split(':'));
+    let name = lines.find_map(|mut fields| {
+        let name = fields.next()?;
+        (fields.nth(1)? == id.to_string()).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| id.to_string())
 }
 
 #[cfg(test)]

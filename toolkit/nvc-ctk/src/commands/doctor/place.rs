@@ -77,7 +77,7 @@ impl Place {
         let what = format!("{ROOT} is {named}, which has no driver; the driver is in {found}");
         let repair = settings::set(config, ROOT, found);
         let symptom = "containers: load library failed: libnvidia-ml.so.1, or no driver files";
-        vec![Finding::wrong(what, symptom, repair)]
+        vec![Finding::fatal(what, symptom, repair)]
     }
 }
 

@@ -46,13 +46,19 @@ pub(super) fn config(line: &CommandLine) -> (Config, Vec<Finding>) {
                 Error::Missing(_) => format!("correct the file's name, or write the file: {write}"),
                 _ => format!("correct {file}, or write it with the defaults: {write}"),
             });
-            let finding = Finding::wrong(what, symptom, repair);
+            let finding = Finding::fatal(what, symptom, repair);
             (Config::default(), vec![finding])
         }
         Ok(loaded) => {
-            let finding = |warning| {
-                let repair = step(format!("correct the key in {file}"));
-                Finding::wrong(warning, "the setting has no effect", repair)
+            let finding = |warning: String| {
+                let effect = "the setting has no effect";
+                // Otherwise it is no slip: mostly a key that NVIDIA's toolkit had, and gave up.
+                if warning.contains("did you mean") {
+                    let repair = step(format!("correct the key in {file}"));
+                    return Finding::wrong(warning, effect, repair);
+                }
+                let repair = step(format!("remove the key from {file}"));
+                Finding::advice(warning, effect, repair)
             };
             let findings = loaded.warnings.into_iter().map(finding).collect();
             (loaded.config, findings)

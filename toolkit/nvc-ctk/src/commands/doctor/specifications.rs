@@ -1,24 +1,28 @@
 //! Checks CDI specifications and their hook program.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nvc_cdi::registry::SpecFile;
 use nvc_cdi::{Registry, STANDARD_DIRECTORIES, version};
+use toml_edit::{DocumentMut, Item, TableLike, Value};
 
+use super::units::Units;
 use super::{Finding, toolkit, version_in};
 use crate::ask::ask;
 use crate::commands::cdi::verify;
 use crate::commands::repair::{command, step, word};
-use crate::engine::matching;
+use crate::engine::{Text, matching};
 
 /// `driver_works` is false if the driver has findings of its own: then files that need its answers are not compared.
-pub(super) fn all(registry: &Registry, driver_works: bool) -> Vec<Finding> {
+pub(super) fn all(registry: &Registry, units: &Units, driver_works: bool) -> Vec<Finding> {
     let mut findings = misnamed();
     let broken = "CDI devices are missing, or containers with them do not start";
     let open = "an image can run its code as root of this machine (CVE-2025-23266)";
     let files = verify::findings(registry).into_iter();
     let files = files.filter(|finding| driver_works || !finding.is_uncompared);
+    // Nobody gets what another file hides, which is advice below.
+    let files = files.filter(|finding| !is_hidden(registry, &finding.file));
     let files = files.map(|finding| (finding, broken));
     let hooks = verify::bare_hooks(registry).into_iter();
     for (found, symptom) in files.chain(hooks.map(|finding| (finding, open))) {
@@ -36,7 +40,7 @@ pub(super) fn all(registry: &Registry, driver_works: bool) -> Vec<Finding> {
             ..Finding::wrong(what, symptom, repair)
         });
     }
-    findings.extend(none(registry, driver_works));
+    findings.extend(none(registry, units, driver_works));
     findings.extend(hidden(registry));
     for file in registry.files() {
         let mode = std::fs::metadata(&file.path).map_or(0o644, |facts| facts.permissions().mode());
@@ -55,7 +59,7 @@ pub(super) fn all(registry: &Registry, driver_works: bool) -> Vec<Finding> {
 }
 
 /// Advises to write a specification if there is none of this machine's GPUs, and the driver could say what is in it.
-fn none(registry: &Registry, driver_works: bool) -> Option<Finding> {
+fn none(registry: &Registry, units: &Units, driver_works: bool) -> Option<Finding> {
     let mut files = registry.files().iter();
     let has_gpus = files.any(|file| file.spec.kind == "nvidia.com/gpu");
     // A file that cannot be read is a finding already.
@@ -65,8 +69,23 @@ fn none(registry: &Registry, driver_works: bool) -> Option<Finding> {
     Some(Finding::advice(
         "no specification has this machine's GPUs",
         "podman or docker run --device nvidia.com/gpu=all: unresolvable CDI devices",
-        toolkit::generate("nvidia.com/gpu", true),
+        // What these units write is there after the next boot, too.
+        units
+            .enable()
+            .unwrap_or_else(|| toolkit::generate("nvidia.com/gpu", true)),
     ))
+}
+
+/// Returns true if files in later directories define all devices of a file.
+fn is_hidden(registry: &Registry, path: &Path) -> bool {
+    let mut files = registry.files().iter();
+    files.find(|file| file.path == path).is_some_and(|file| {
+        let mut names = file.spec.devices.iter();
+        names.all(|device| {
+            let found = registry.device(&format!("{}={}", file.spec.kind, device.name));
+            found.is_some_and(|(other, _)| other.priority > file.priority)
+        })
+    })
 }
 
 /// Returns the files whose devices a file in a later directory defines too: one of the two goes stale unnoticed.
@@ -84,10 +103,14 @@ fn hidden(registry: &Registry) -> Vec<Finding> {
         Some(Finding::advice(
             format!("{name} is in {path} and in {other}, which engines prefer"),
             "containers get the devices and driver files of one file, whatever is in the other",
-            step(repair),
+            if is_hidden(registry, &file.path) {
+                command(format!("rm {}", word(&file.path.display())))
+            } else {
+                step(repair)
+            },
         ))
     };
-    registry.files().iter().filter_map(finding).collect()
+    registry.lasting_files().filter_map(finding).collect()
 }
 
 /// Returns files that no engine reads because of their names.
@@ -114,37 +137,31 @@ fn misnamed() -> Vec<Finding> {
     files.map(finding).collect()
 }
 
-/// Finds files that podman does not read: before version 5 those of a format after 0.5.0, and in 5.5 those in /var/run/cdi.
+/// Finds files that podman does not read: before version 5 those of a format after 0.5.0, and those in directories that it
+/// is not told of. In version 5.5 that is /var/run/cdi.
 fn podman(registry: &Registry) -> Vec<Finding> {
     let found = ask("podman", &["--version"]).ok();
     let found = found.as_deref().and_then(version_in).unwrap_or_default();
-    match found[..] {
-        [5, 5, ..] => unread(registry).into_iter().collect(),
+    let told = CONTAINERS
+        .iter()
+        .flat_map(|pattern| matching(Path::new(pattern)));
+    let told = told
+        .filter_map(|path| directories(&std::fs::read_to_string(path).ok()?))
+        .next_back();
+    let mut findings = match found[..] {
         [major, ..] if major < 5 => too_new(registry, major),
         _ => Vec::new(),
+    };
+    let usual = match found[..] {
+        [5, 5, ..] => vec!["/etc/cdi".into()],
+        _ => Vec::new(),
+    };
+    if !found.is_empty() {
+        let read = told.unwrap_or(usual);
+        let setting = "cdi_spec_dirs below [engine] in /etc/containers/containers.conf";
+        findings.extend(unread(registry, "podman", setting, &read));
     }
-}
-
-/// Finds a specification that podman 5.5 reads only if containers.conf names the directory.
-fn unread(registry: &Registry) -> Option<Finding> {
-    let of = |file: &&SpecFile| file.spec.kind == "nvidia.com/gpu";
-    let mut files = registry.files().iter().filter(of);
-    let is_in_etc = |file: &SpecFile| file.path.starts_with("/etc/cdi");
-    let first = files.next().filter(|file| !is_in_etc(file))?;
-    if files.any(is_in_etc) || CONTAINERS.iter().any(|pattern| names_directories(pattern)) {
-        return None;
-    }
-    Some(Finding::advice(
-        format!(
-            "podman 5.5 reads no specification in /var/run/cdi, as {}",
-            first.path.display()
-        ),
-        "podman run --device nvidia.com/gpu=all: unresolvable CDI devices",
-        step(
-            "write cdi_spec_dirs = [\"/etc/cdi\", \"/var/run/cdi\"] below [engine] in /etc/containers/containers.conf, or let \
-             the refresh unit write to /etc/cdi (NVIDIA_CTK_CDI_OUTPUT_FILE_PATH in nvidia-cdi-refresh.env)",
-        ),
-    ))
+    findings
 }
 
 /// The files in which podman's directories of specifications can be set.
@@ -154,20 +171,79 @@ const CONTAINERS: [&str; 3] = [
     "/etc/containers/containers.conf.d/*.conf",
 ];
 
-/// Returns true if one of the files that a pattern names sets podman's directories of specifications.
-fn names_directories(pattern: &str) -> bool {
-    let files = matching(Path::new(pattern)).into_iter();
-    let mut texts = files.filter_map(|path| std::fs::read_to_string(path).ok());
-    texts.any(|text| {
-        let mut lines = text.lines().map(str::trim_start);
-        lines.any(|line| line.starts_with("cdi_spec_dirs"))
+/// Returns the directories of specifications that a file of podman, containerd or CRI-O names.
+fn directories(text: &str) -> Option<Vec<PathBuf>> {
+    fn below(table: &dyn TableLike) -> Option<Vec<PathBuf>> {
+        if let Some(list) = table.get("cdi_spec_dirs").and_then(Item::as_array) {
+            return Some(
+                list.iter()
+                    .filter_map(Value::as_str)
+                    .map(PathBuf::from)
+                    .collect(),
+            );
+        }
+        table
+            .iter()
+            .find_map(|(_, item)| below(item.as_table_like()?))
+    }
+    below(text.parse::<DocumentMut>().ok()?.as_table())
+}
+
+/// As [`unread`], for an engine whose last file with the key `cdi_spec_dirs` counts.
+pub(super) fn unread_of(registry: &Registry, engine: &str, files: &[Text]) -> Option<Finding> {
+    let named = |file: &Text| Some((file.path.display().to_string(), directories(&file.text)?));
+    let (path, read) = files.iter().filter_map(named).next_back()?;
+    unread(registry, engine, &format!("cdi_spec_dirs in {path}"), &read)
+}
+
+/// Finds that an engine reads other directories than those with this machine's specification. Without any directory its
+/// CDI is off, or it reads the usual ones.
+pub(super) fn unread(
+    registry: &Registry,
+    engine: &str,
+    setting: &str,
+    directories: &[PathBuf],
+) -> Option<Finding> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
+    let is_read = |file: &SpecFile| {
+        let own = file.path.parent().map(real);
+        directories
+            .iter()
+            .any(|directory| Some(real(directory)) == own)
+    };
+    let mut files = registry.files().iter();
+    let mut files = files
+        .by_ref()
+        .filter(|file| file.spec.kind == "nvidia.com/gpu");
+    let first = files.next()?;
+    if directories.is_empty() || is_read(first) || files.any(is_read) {
+        return None;
+    }
+    let names: Vec<_> = directories
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let what = format!(
+        "{engine} reads specifications in {} only, and the GPUs' is {}",
+        names.join(" and "),
+        first.path.display()
+    );
+    let directory = first.path.parent().unwrap_or(Path::new("/var/run/cdi"));
+    let symptom = "run --device nvidia.com/gpu=all: unresolvable CDI devices";
+    let mut repair = step(format!("add \"{}\" to {setting}", directory.display()));
+    if engine != "podman" {
+        repair = repair.and(&format!("restart {engine}"));
+    }
+    // Whoever runs podman may want another way.
+    Some(match engine {
+        "podman" => Finding::advice(what, symptom, repair),
+        _ => Finding::wrong(what, symptom, repair),
     })
 }
 
 fn too_new(registry: &Registry, major: u32) -> Vec<Finding> {
     let files = registry
-        .files()
-        .iter()
+        .lasting_files()
         .filter(|file| version::rank(&file.spec.cdi_version) > version::rank("0.5.0"));
     let finding = |file: &SpecFile| {
         let (path, version) = (file.path.display(), &file.spec.cdi_version);

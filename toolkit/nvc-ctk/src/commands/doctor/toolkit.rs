@@ -1,20 +1,22 @@
 //! Checks whether the toolkit's settings and programs fit this machine and its engines.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libnvc::options::Ldconfig;
 use nvc_cdi::Registry;
 use nvc_hostfile::programs;
 use nvc_policy::config::keys::{
-    ACCEPT_ANNOTATIONS, ANNOTATION_PREFIXES, CLI_PATH, LDCONFIG, NO_CGROUPS,
+    ACCEPT_ANNOTATIONS, ACCEPT_VARIABLES, ANNOTATION_PREFIXES, CLI_PATH, HOOK_PATH, LDCACHE,
+    LDCONFIG, NO_CGROUPS, USER,
 };
 use nvc_policy::config::{self, Config, ldconfig};
 use nvc_policy::mode::Mode;
 
-use super::Finding;
 use super::engines::{RUNTIME, find, is_program};
 use super::place::{Kind, Place};
 use super::settings::set;
+use super::{Finding, read};
+use crate::ask::ask;
 use crate::commands::repair::{Repair, command, step, word};
 
 const HOOK: &str = "nvidia-container-runtime-hook";
@@ -32,6 +34,9 @@ pub(super) fn settings(
     let mut findings = place.findings(config);
     findings.extend(mode(config, place, registry, driver_works));
     findings.extend(no_cgroups(config));
+    findings.extend(user(config));
+    findings.extend(ldcache(config, place));
+    findings.extend(variables(config));
     findings.extend(ldconfig(config));
     findings.extend(annotations(config));
     findings
@@ -135,8 +140,62 @@ fn no_cgroups(config: &Config) -> Option<Finding> {
     })
 }
 
+/// Checks that the user and the group exist, with whose ids NVML is asked.
+fn user(config: &Config) -> Option<Finding> {
+    let value = config
+        .cli
+        .user
+        .as_deref()
+        .filter(|value| !value.is_empty())?;
+    let (user, group) = value.split_once(':').unwrap_or((value, ""));
+    let exists = |name: &str, file: &str| {
+        let start = format!("{name}:");
+        let text = read(&format!("/etc/{file}")).unwrap_or_default();
+        // Directory services have users of their own.
+        text.lines().any(|line| line.starts_with(&start)) || ask("getent", &[file, name]).is_ok()
+    };
+    let is_number = |name: &str| name.bytes().all(|b| b.is_ascii_digit());
+    let unknown = if !is_number(user) && !exists(user, "passwd") {
+        format!("there is no user {user}")
+    } else if !is_number(group) && !exists(group, "group") {
+        format!("there is no group {group}")
+    } else {
+        return None;
+    };
+    Some(Finding::wrong(
+        format!("{USER} is \"{value}\", and {unknown}"),
+        "docker run --gpus: parse user/group failed: no such file or directory",
+        set(config, USER, "root:root"),
+    ))
+}
+
+/// Checks that the loader's cache exists that the file names.
+fn ldcache(config: &Config, place: &Place) -> Option<Finding> {
+    let value = config.cli.ldcache.as_str();
+    (!value.is_empty() && !place.path(value).exists()).then(|| {
+        Finding::wrong(
+            format!("{LDCACHE} is {value}, which is missing"),
+            "docker run --gpus: open failed: no such file or directory",
+            set(config, LDCACHE, "/etc/ld.so.cache"),
+        )
+    })
+}
+
+/// Advises on a setting of Kubernetes' guides, with which docker's requests are ignored.
+fn variables(config: &Config) -> Option<Finding> {
+    (!config.accept_envvar_unprivileged).then(|| {
+        let origin = config.origin(ACCEPT_VARIABLES);
+        Finding::advice(
+            format!("{ACCEPT_VARIABLES} ({origin}) is false: requests of unprivileged containers by variables are ignored"),
+            "docker run --gpus and --runtime=nvidia: the container starts without a GPU; the journal says Ignoring devices requested",
+            set(config, ACCEPT_VARIABLES, true),
+        )
+        .note("leave it if only a device plugin, by volume mounts, gives GPUs on this machine")
+    })
+}
+
 fn ldconfig(config: &Config) -> Option<Finding> {
-    let value = config.cli.ldconfig.as_deref()?;
+    let value = config.cli.ldconfig.as_deref().unwrap_or("@/sbin/ldconfig");
     let word = ldconfig::for_program(config, |path| Path::new(path).exists());
     let Ldconfig::Host(path) = Ldconfig::parse(word.as_ref()) else {
         return None;
@@ -160,6 +219,7 @@ pub(super) fn programs(config: &Config, registry: &Registry) -> Vec<Finding> {
     findings.extend(not_installed(registry));
     findings.extend(no_low_level(config));
     findings.extend(missing(config));
+    findings.extend(copies());
     findings
 }
 
@@ -236,15 +296,51 @@ fn missing(config: &Config) -> Vec<Finding> {
         ));
     }
     let is_legacy = matches!(Mode::configured(config), Ok(Some(Mode::Legacy)));
-    if is_legacy && exists(RUNTIME) && !exists(HOOK) {
+    let hook = match config.hook.path.as_str() {
+        path if path.starts_with('/') => path,
+        _ => HOOK,
+    };
+    if is_legacy && exists(RUNTIME) && !is_program(hook) {
         findings.push(Finding::wrong(
-            format!("{HOOK} is missing, which the runtime's mode legacy needs"),
+            format!("{hook} is missing, which the runtime's mode legacy needs"),
             "containers with the runtime nvidia do not start",
-            step("install nvidia-container-toolkit"),
+            if hook != HOOK && exists(HOOK) {
+                set(config, HOOK_PATH, HOOK)
+            } else {
+                step("install nvidia-container-toolkit")
+            },
         ));
     }
     findings.extend(cdi_hook());
     findings
+}
+
+/// Advises to keep one installation: of two programs of a name, the first in PATH is used.
+fn copies() -> Option<Finding> {
+    let path = std::env::var_os("PATH");
+    let directories = programs::directories(path.as_deref());
+    [HOOK, RUNTIME, CLI, CDI_HOOK, "nvidia-ctk"].iter().find_map(|name| {
+        let paths = directories.iter().map(|directory| directory.join(name));
+        let mut found: Vec<PathBuf> = Vec::new();
+        for path in paths.filter(|path| programs::is_executable(path)) {
+            let path = path.canonicalize().unwrap_or(path);
+            if !found.contains(&path) {
+                found.push(path);
+            }
+        }
+        let [first, second, ..] = &found[..] else {
+            return None;
+        };
+        let (first, second) = (first.display(), second.display());
+        Some(Finding::advice(
+            format!("{name} is installed twice: {first} is used, and not {second}"),
+            "which program works, and how new it is, depends on PATH; removing one installation may break the other",
+            step(format!(
+                "remove one: what make install wrote, with make uninstall; a package, with the package manager; what is left \
+                 over, with rm {first}"
+            )),
+        ))
+    })
 }
 
 /// Checks the program that specifications name.
