@@ -44,15 +44,6 @@ pub struct PreparedRequest<'c> {
     configuration: &'c Configuration<'c>,
     container: Container,
     ahead: Ahead,
-    new_channels: Vec<DeviceNode>,
-}
-
-/// A plan, and what it was made for.
-#[derive(Debug)]
-struct Discovery {
-    plan: Plan,
-    container: Container,
-    ahead: Ahead,
     /// Nodes of IMEX channels that must be created before the plan is carried out.
     new_channels: Vec<DeviceNode>,
 }
@@ -107,23 +98,11 @@ impl<'r> Configuration<'r> {
     /// # Errors
     /// As [`configure`], except for applying.
     pub fn prepare(&mut self, target: Target) -> Result<PreparedRequest<'_>> {
-        let Discovery {
-            plan,
-            container,
-            ahead,
-            new_channels,
-        } = self.discover(target, true)?;
-        Ok(PreparedRequest {
-            plan,
-            configuration: self,
-            container,
-            ahead,
-            new_channels,
-        })
+        self.discover(target, true)
     }
 
     /// Discovers host and container in parallel; errors come in upstream's order.
-    fn discover(&mut self, target: Target, will_apply: bool) -> Result<Discovery> {
+    fn discover(&mut self, target: Target, will_apply: bool) -> Result<PreparedRequest<'_>> {
         let policy = &self.request.policy;
         self.session.look_ahead(policy.driver_options);
         let container = Container::discover(self.container_config(target));
@@ -138,8 +117,9 @@ impl<'r> Configuration<'r> {
         let new_channels = kmods::new_channels(self.session.root(), &policy.driver, channels);
         let host = Host::of(&mut self.session, self.request, &new_channels)?;
         let plan = plan(self.request, &host)?;
-        Ok(Discovery {
+        Ok(PreparedRequest {
             plan,
+            configuration: self,
             container,
             ahead,
             new_channels,
