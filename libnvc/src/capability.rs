@@ -11,19 +11,20 @@ use serde::Serialize;
 /// A part of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[repr(u8)]
 pub enum Capability {
     /// Libraries and programs for monitoring.
-    Utility,
+    Utility = Capabilities::UTILITY.bits(),
     /// CUDA and OpenCL.
-    Compute,
+    Compute = Capabilities::COMPUTE.bits(),
     /// DLSS and the like.
-    Ngx,
+    Ngx = Capabilities::NGX.bits(),
     /// Video codecs.
-    Video,
+    Video = Capabilities::VIDEO.bits(),
     /// OpenGL and Vulkan.
-    Graphics,
+    Graphics = Capabilities::GRAPHICS.bits(),
     /// X11 displays.
-    Display,
+    Display = Capabilities::DISPLAY.bits(),
 }
 
 bitflags! {
@@ -50,14 +51,8 @@ bitflags! {
 impl Capability {
     /// Returns its word.
     pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Utility => "utility",
-            Self::Compute => "compute",
-            Self::Ngx => "ngx",
-            Self::Video => "video",
-            Self::Graphics => "graphics",
-            Self::Display => "display",
-        }
+        let mut words = Capabilities::of(self).words();
+        words.next().unwrap_or_default()
     }
 
     /// All of them.
@@ -97,14 +92,7 @@ const WORDS: [(&str, Capabilities); 7] = [
 impl Capabilities {
     /// Returns the set of one capability.
     pub(crate) fn of(capability: Capability) -> Self {
-        match capability {
-            Capability::Utility => Self::UTILITY,
-            Capability::Compute => Self::COMPUTE,
-            Capability::Ngx => Self::NGX,
-            Capability::Video => Self::VIDEO,
-            Capability::Graphics => Self::GRAPHICS,
-            Capability::Display => Self::DISPLAY,
-        }
+        Self::from_bits_truncate(capability as u8)
     }
 
     /// Returns the capability that a word names.
