@@ -19,16 +19,19 @@ mod pci;
 
 pub use char_links::CharLinks;
 
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use log::{info, warn};
 use nix::errno::Errno;
 
+use crate::directory;
 use crate::error::{Error, Result, errno_text};
 use crate::host::{CONTROL_MINOR, MODESET_MINOR};
 use crate::host::{
-    DeviceNode, DeviceNumber, DriverConfig, DriverRoot, ImexChannels, NVIDIA_MAJOR, majors, nvcaps,
-    procfs, wsl,
+    DeviceNode, DeviceNumber, DriverConfig, DriverRoot, ImexChannels, NVIDIA_MAJOR,
+    in_user_namespace, majors, nvcaps, procfs, wsl,
 };
 use crate::kmods::mknod::{Nodes, Permissions};
 use crate::kmods::modprobe::Modules;
@@ -38,6 +41,9 @@ use crate::path::HostPath;
 
 const UVM: &str = "nvidia-uvm";
 const IMEX: &str = "nvidia-caps-imex-channels";
+
+/// More than a GPU has instances, and a directory of them other files.
+const MAX_INSTANCES: usize = 1 << 10;
 
 /// Loads the modules and creates the nodes if the configuration asks for it, except those of IMEX channels. Returns a
 /// warning if something fails.
@@ -200,19 +206,13 @@ impl<'r> ModuleLoader<'r> {
 
     /// Returns the minor numbers of the GPUs.
     fn gpu_minors(&mut self) -> Vec<u32> {
-        let gpus = HostPath::new(procfs::DIRECTORY).join("gpus");
-        let names = mknod::directory_names(self.root, &gpus).unwrap_or_default();
+        let gpus = procfs::gpus(self.root);
         // Looking for these GPUs is faster than looking at all devices on PCI.
-        let all_exist = !names.is_empty() && names.iter().all(|name| pci::has(name));
+        let all_exist = !gpus.is_empty() && gpus.iter().all(|gpu| pci::has(&gpu.busid));
         if !all_exist && self.gpus_on_pci.get().unwrap_or(0) == 0 {
             return Vec::new();
         }
-        let informations = names
-            .iter()
-            .filter_map(|name| self.read(gpus.join(name).join("information").as_path()));
-        let minors: Vec<_> = informations
-            .filter_map(|text| procfs::number(&text, "Device Minor"))
-            .collect();
+        let minors: Vec<_> = gpus.iter().filter_map(|gpu| gpu.minor).collect();
         if minors.is_empty() {
             (0..self.gpus_on_pci.get().unwrap_or(0)).collect()
         } else {
@@ -228,7 +228,7 @@ impl<'r> ModuleLoader<'r> {
             let mig = root.join(format!("gpu{gpu}/mig"));
             for gi in self.instances(&mig, "gi") {
                 files.push(gi.join("access"));
-                files.extend(self.instances(&gi, "ci").map(|ci| ci.join("access")));
+                files.extend(self.instances(&gi, "ci").iter().map(|ci| ci.join("access")));
             }
         }
         let texts: Vec<_> = files
@@ -248,17 +248,18 @@ impl<'r> ModuleLoader<'r> {
         }
     }
 
-    fn instances(
-        &self,
-        directory: &HostPath,
-        prefix: &'static str,
-    ) -> impl Iterator<Item = HostPath> + use<> {
-        let names = mknod::directory_names(self.root, directory).unwrap_or_default();
-        let directory = directory.clone();
-        names
-            .into_iter()
-            .filter(move |name| name.starts_with(prefix))
-            .map(move |name| directory.join(name))
+    fn instances(&self, above: &HostPath, prefix: &str) -> Vec<HostPath> {
+        let mut found = Vec::new();
+        // A directory that cannot be read has no instances for us.
+        let _ = self.root.open_file(above).and_then(|opened| {
+            directory::list(opened.as_fd(), &mut { MAX_INSTANCES }, |entry| {
+                if entry.name.as_bytes().starts_with(prefix.as_bytes()) {
+                    found.push(above.join(entry.name));
+                }
+            })
+        });
+        found.sort();
+        found
     }
 
     fn channels(&mut self, channels: &[DeviceNode]) {
@@ -305,33 +306,6 @@ impl<'r> ModuleLoader<'r> {
         let bytes = self.root.read(&HostPath::new(path)).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
-}
-
-/// Returns true in a user namespace other than the initial one, which may neither load modules nor create device nodes.
-pub fn in_user_namespace() -> bool {
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).ok();
-    is_user_namespace(
-        read("uid_map").as_deref(),
-        read("gid_map").as_deref(),
-        read("setgroups").as_deref(),
-    )
-}
-
-/// Does the same with the contents of the relevant files, which are missing if the kernel lacks user namespaces.
-fn is_user_namespace(
-    uid_map: Option<&str>,
-    gid_map: Option<&str>,
-    setgroups: Option<&str>,
-) -> bool {
-    let identity = |map: &str| {
-        let mut words = map.lines().next().unwrap_or_default().split_whitespace();
-        ["0", "0", "4294967295"]
-            .iter()
-            .all(|word| words.next() == Some(word))
-    };
-    let maps = [uid_map, gid_map].into_iter().flatten();
-    maps.into_iter().any(|map| !identity(map))
-        || setgroups.is_some_and(|text| text.starts_with("deny"))
 }
 
 #[cfg(test)]

@@ -128,6 +128,33 @@ fn is_mapped(map: &str, id: u32) -> bool {
     })
 }
 
+/// Returns true in a user namespace other than the initial one, which may neither load modules nor create device nodes.
+pub fn in_user_namespace() -> bool {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).ok();
+    is_user_namespace(
+        read("uid_map").as_deref(),
+        read("gid_map").as_deref(),
+        read("setgroups").as_deref(),
+    )
+}
+
+/// Does the same with the contents of the relevant files, which are missing if the kernel lacks user namespaces.
+fn is_user_namespace(
+    uid_map: Option<&str>,
+    gid_map: Option<&str>,
+    setgroups: Option<&str>,
+) -> bool {
+    let identity = |map: &str| {
+        let mut words = map.lines().next().unwrap_or_default().split_whitespace();
+        ["0", "0", "4294967295"]
+            .iter()
+            .all(|word| words.next() == Some(word))
+    };
+    let maps = [uid_map, gid_map].into_iter().flatten();
+    maps.into_iter().any(|map| !identity(map))
+        || setgroups.is_some_and(|text| text.starts_with("deny"))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -180,5 +207,22 @@ mod tests {
     #[test]
     fn overflow_user_exists() {
         assert_ne!(Identity::overflow().unwrap().uid, 0);
+    }
+
+    const IDENTITY: &str = "         0          0 4294967295\n";
+
+    #[test]
+    fn user_namespaces() {
+        let all = |map| is_user_namespace(Some(map), Some(map), Some("allow\n"));
+        assert!(!all(IDENTITY));
+        assert!(!is_user_namespace(None, None, None));
+        assert!(all("0 100000 65536\n"));
+        assert!(all(""));
+        assert!(is_user_namespace(Some(IDENTITY), Some("0 1 1\n"), None));
+        assert!(is_user_namespace(
+            Some(IDENTITY),
+            Some(IDENTITY),
+            Some("deny\n")
+        ));
     }
 }

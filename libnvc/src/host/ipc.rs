@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::capability::Capability;
 use crate::directory::open_child;
 use crate::error::errno_text;
-use crate::host::{DriverFile, DriverRoot, FileClass};
+use crate::host::{DriverFile, DriverRoot, FileClass, in_user_namespace};
 use crate::inroot::{self, Walk};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
@@ -167,12 +167,7 @@ impl Place {
 /// Returns true if a file's owner is root or the caller, or a user that the caller's user namespace does not map: there
 /// such owners cannot be distinguished, and the caller has a user's rights only.
 pub(crate) fn is_ours(uid: u32) -> bool {
-    const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD; // PROC_USER_INIT_INO
-    let is_rootless = || {
-        let namespace = nix::sys::stat::stat("/proc/self/ns/user");
-        namespace.is_ok_and(|stat| stat.st_ino != FIRST_USER_NAMESPACE)
-    };
-    [0, nix::unistd::geteuid().as_raw()].contains(&uid) || is_rootless()
+    [0, nix::unistd::geteuid().as_raw()].contains(&uid) || in_user_namespace()
 }
 
 #[cfg(test)]

@@ -6,12 +6,10 @@
 //! A container with a volume of the host's /dev can put links there. So no link below /dev is followed, and owner and
 //! mode are set on the same file that was checked.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 
 use log::{debug, info};
-use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::{self, FchmodatFlags, Mode, SFlag, makedev};
@@ -26,58 +24,57 @@ use crate::path::HostPath;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Permissions {
     allowed: bool,
-    uid: u32,
-    gid: u32,
-    mode: u32,
+    owner: NodeOwner,
 }
 
 impl Permissions {
     pub(super) const DEFAULT: Self = Self {
         allowed: true,
-        uid: 0,
-        gid: 0,
-        mode: 0o666,
+        owner: NodeOwner {
+            mode: 0o666,
+            uid: 0,
+            gid: 0,
+        },
     };
 
     /// Parses /proc/driver/nvidia/params.
     pub(super) fn of_driver(params: &str) -> Self {
         Self {
             allowed: number(params, "ModifyDeviceFiles") != Some(0),
-            uid: number(params, "DeviceFileUID").unwrap_or(0),
-            gid: number(params, "DeviceFileGID").unwrap_or(0),
-            mode: mode(params),
+            owner: NodeOwner {
+                mode: mode(params),
+                uid: number(params, "DeviceFileUID").unwrap_or(0),
+                gid: number(params, "DeviceFileGID").unwrap_or(0),
+            },
         }
     }
 
     /// Returns owner and mode; None if the node may not be created.
     pub(super) fn owner(self) -> Option<NodeOwner> {
-        let Self { uid, gid, mode, .. } = self;
-        self.allowed.then_some(NodeOwner { mode, uid, gid })
+        self.allowed.then_some(self.owner)
     }
 
     /// Parses a capability's file.
     pub(super) fn of_capability(text: &str) -> Self {
         Self {
             allowed: number(text, "DeviceFileModify") != Some(0),
-            mode: mode(text),
-            ..Self::DEFAULT
+            owner: NodeOwner {
+                mode: mode(text),
+                ..Self::DEFAULT.owner
+            },
         }
     }
 }
 
 impl From<NodeOwner> for Permissions {
-    fn from(NodeOwner { mode, uid, gid }: NodeOwner) -> Self {
-        Self {
-            allowed: true,
-            uid,
-            gid,
-            mode,
-        }
+    fn from(owner: NodeOwner) -> Self {
+        let allowed = true;
+        Self { allowed, owner }
     }
 }
 
 fn mode(text: &str) -> u32 {
-    number(text, "DeviceFileMode").map_or(Permissions::DEFAULT.mode, |mode| mode & 0o777)
+    number(text, "DeviceFileMode").map_or(Permissions::DEFAULT.owner.mode, |mode| mode & 0o777)
 }
 
 /// Creates nodes in one driver root.
@@ -142,8 +139,7 @@ fn ensure_node(
             // Set up by the administrator.
             SFlag::S_IFLNK => return Ok(()),
             SFlag::S_IFCHR if DeviceNumber::from_rdev(found.st_rdev) == number => {
-                let has = (found.st_uid, found.st_gid, found.st_mode & 0o7777);
-                if has == (permissions.uid, permissions.gid, permissions.mode) {
+                if NodeOwner::of(&found) == permissions.owner {
                     return Ok(());
                 }
                 return own(directory, path, number, permissions);
@@ -172,7 +168,7 @@ fn make(
 ) -> Result<(), Errno> {
     info!("creating device node {path}");
     let device = makedev(number.major.into(), number.minor.into());
-    let mode = Mode::from_bits_truncate(permissions.mode);
+    let mode = Mode::from_bits_truncate(permissions.owner.mode);
     stat::mknodat(directory, path.file_name(), SFlag::S_IFCHR, mode, device)?;
     // The umask may have cleared bits.
     own(directory, path, number, permissions)
@@ -202,12 +198,10 @@ fn own(
     if DeviceNumber::from_rdev(inroot::stat(node.as_fd())?.st_rdev) != number {
         return Err(Errno::ESTALE);
     }
-    let (uid, gid) = (
-        Uid::from_raw(permissions.uid),
-        Gid::from_raw(permissions.gid),
-    );
+    let NodeOwner { mode, uid, gid } = permissions.owner;
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     fchownat(&node, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)?;
-    chmod(node.as_fd(), permissions.mode)
+    chmod(node.as_fd(), mode)
 }
 
 /// Changes the mode of a file opened with `O_PATH`; before Linux 6.6 that needs its name in procfs.
@@ -253,23 +247,6 @@ fn ensure_link(directory: &OwnedFd, name: &str, target: &str) -> Result<(), Errn
     }
 }
 
-/// Returns the sorted names in a directory.
-pub(super) fn directory_names(
-    root: &DriverRoot,
-    directory: &HostPath,
-) -> Result<Vec<String>, Errno> {
-    let mut names = Vec::new();
-    for entry in Dir::from_fd(OwnedFd::from(root.open_file(directory)?))?.iter() {
-        let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
-        match name.into_string() {
-            Ok(name) if name != "." && name != ".." => names.push(name),
-            _ => {}
-        }
-    }
-    names.sort();
-    Ok(names)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -311,9 +288,11 @@ mod tests {
                 "ModifyDeviceFiles: 0\nDeviceFileUID: 1\nDeviceFileGID: 2\nDeviceFileMode: 432\n",
                 Permissions {
                     allowed: false,
-                    uid: 1,
-                    gid: 2,
-                    mode: 0o660,
+                    owner: NodeOwner {
+                        mode: 0o660,
+                        uid: 1,
+                        gid: 2,
+                    },
                 },
             ),
         ] {
@@ -322,7 +301,7 @@ mod tests {
         let capability = Permissions::of_capability(
             "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n",
         );
-        assert_eq!(capability.mode, 0o400);
+        assert_eq!(capability.owner.mode, 0o400);
         assert!(capability.allowed);
     }
 }

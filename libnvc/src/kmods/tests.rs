@@ -4,23 +4,6 @@ use super::*;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-const IDENTITY: &str = "         0          0 4294967295\n";
-
-#[test]
-fn user_namespaces() {
-    let all = |map| is_user_namespace(Some(map), Some(map), Some("allow\n"));
-    assert!(!all(IDENTITY));
-    assert!(!is_user_namespace(None, None, None));
-    assert!(all("0 100000 65536\n"));
-    assert!(all(""));
-    assert!(is_user_namespace(Some(IDENTITY), Some("0 1 1\n"), None));
-    assert!(is_user_namespace(
-        Some(IDENTITY),
-        Some(IDENTITY),
-        Some("deny\n")
-    ));
-}
-
 /// Makes a driver root with loaded modules and one GPU of minor number 3 with one MIG device.
 fn tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();

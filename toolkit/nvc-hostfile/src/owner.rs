@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use libnvc::kmods::in_user_namespace;
+use libnvc::host::in_user_namespace;
 use libnvc::{Error, ErrorKind};
 use nix::sys::stat::{FileStat, Mode};
 

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use libnvc::host::CharDrivers;
-use libnvc::kmods::in_user_namespace;
+use libnvc::host::in_user_namespace;
 use libnvc::plan::Intent;
 use nvc_cdi::edits::{self, Host};
 use nvc_cdi::nodes;

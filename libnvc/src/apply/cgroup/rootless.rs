@@ -11,19 +11,15 @@ use nix::sys::stat::fstat;
 use nix::unistd::{AccessFlags, faccessat};
 
 use crate::error::Error;
-use crate::host::DriverRoot;
+use crate::host::{DriverRoot, in_user_namespace};
 use crate::inroot;
 use crate::path::HostPath;
-
-/// The host's user namespace: the kernel gives it this number at each start.
-const HOST_NAMESPACE: &str = "user:[4026531837]";
 
 /// Returns true if the caller is in a user namespace and may open all these nodes of the host, as [`usage`] says.
 ///
 /// No node is opened, which could take seconds: access(2) asks the device filters too.
 pub(in crate::apply) fn can_open(root: &DriverRoot, nodes: &[&HostPath]) -> bool {
-    let namespace = std::fs::read_link("/proc/self/ns/user");
-    if namespace.is_ok_and(|found| found.as_os_str() == HOST_NAMESPACE) {
+    if !in_user_namespace() {
         return false;
     }
     let Ok(descriptors) = inroot::own_descriptors() else {
