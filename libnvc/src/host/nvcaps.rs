@@ -11,7 +11,7 @@ use std::path::Path;
 use nix::errno::Errno;
 
 use crate::directory;
-use crate::error::{Error, ErrorKind, Result, errno_text};
+use crate::error::{Error, ErrorKind, Result};
 use crate::host::{
     CharDrivers, DeviceNode, DriverRoot, MigAccess, MigDevice, majors, nodes, procfs,
 };
@@ -51,17 +51,13 @@ pub struct Capabilities {
 impl Capabilities {
     /// Reads the kernel's tables.
     pub fn discover() -> Self {
-        let devices = read_file::read_path(majors::PATH).unwrap_or_else(|errno| {
-            if errno != Errno::ENOENT {
-                let cause = errno_text(errno);
-                let path = majors::PATH;
-                log::warn!("skipping the capabilities' devices: {path}: {cause}");
+        let major = majors::major_of(DRIVER).unwrap_or_else(|error| {
+            if error.errno() != Some(Errno::ENOENT) {
+                log::warn!("skipping the capabilities' devices: {}", error.message());
             }
-            Vec::new()
+            None
         });
-        Self {
-            major: majors::major(&devices, DRIVER),
-        }
+        Self { major }
     }
 
     /// Returns the driver's way of granting capabilities.
