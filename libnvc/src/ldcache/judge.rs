@@ -53,6 +53,16 @@ pub(crate) enum Loader {
     Plain,
 }
 
+impl Loader {
+    /// Returns the directories that its cache lists.
+    pub(crate) fn directories(&self) -> &[Directory] {
+        match self {
+            Self::Glibc(cache) => &cache.directories,
+            Self::Musl | Self::Plain => &[],
+        }
+    }
+}
+
 /// A cache that is up to date.
 #[derive(Debug)]
 pub(crate) struct SoundCache {

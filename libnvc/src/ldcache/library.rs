@@ -1,6 +1,16 @@
 //! Classifies files as ldconfig does: is it a library, and of which kind.
 
-use crate::elf::Identity;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::stat::SFlag;
+
+use crate::directory::open_child;
+use crate::elf::{self, ElfError, Identity};
+use crate::inroot::{self, Image};
 
 /// Cache flags of an ELF library: for an unknown C library, and for glibc.
 const ELF: i32 = 0x0001;
@@ -8,6 +18,54 @@ const ELF_LIBC6: i32 = 0x0003;
 
 /// Libraries whose presence among the needed ones identifies glibc.
 pub(crate) const C_LIBRARY: [&str; 2] = ["libc.so.6", "libm.so.6"];
+
+/// What ldconfig reads of a library.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    /// Kind and architecture, as in the cache.
+    pub(crate) flags: i32,
+    /// Its SONAME, or its name if it has none.
+    pub(crate) soname: Vec<u8>,
+    /// True if the name is a link's.
+    pub(crate) is_link: bool,
+    pub(crate) identity: inroot::Identity,
+}
+
+/// Reads a library of the directory with this path; None for a file that ldconfig does not list.
+///
+/// Development links (`libz.so`) count as the library that they lead to.
+pub(crate) fn read(
+    image: Image<'_>,
+    path: &Path,
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+) -> Result<Option<Facts>, ElfError> {
+    let io = |errno: Errno| std::io::Error::from(errno);
+    // By reference first and then reopened, because opening a device can have side effects.
+    let mut found = open_child(directory, name).map_err(io)?;
+    let mut stat = inroot::stat(found.as_fd()).map_err(io)?;
+    let is_link = inroot::kind(&stat) == SFlag::S_IFLNK;
+    if is_link {
+        found = image.root.resolve(&path.join(name)).map_err(io)?;
+        stat = inroot::stat(found.as_fd()).map_err(io)?;
+    }
+    let file = image.open_known(found.as_fd(), &stat).map_err(io)?;
+    let library = elf::Library::open(file)?;
+    if !library.is_shared() {
+        return Ok(None);
+    }
+    let needs_libc = || library.needs(&C_LIBRARY);
+    let Some(flags) = flags(library.identity(), needs_libc)? else {
+        return Ok(None);
+    };
+    let soname = library.soname()?;
+    Ok(Some(Facts {
+        flags,
+        soname: soname.unwrap_or_else(|| name.as_bytes().to_vec()),
+        is_link,
+        identity: inroot::identity(&stat),
+    }))
+}
 
 /// Returns true if a file of this name can be a library.
 pub(crate) fn is_name(name: &[u8]) -> bool {

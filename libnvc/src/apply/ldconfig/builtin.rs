@@ -89,14 +89,8 @@ pub(in crate::apply) fn update(
     folders: &Folders,
     journal: &mut Journal<'_>,
 ) -> Result<Vec<Error>> {
-    let known: HashSet<_> = match loader {
-        Loader::Glibc(cache) => cache
-            .directories
-            .iter()
-            .map(|known| known.identity)
-            .collect(),
-        Loader::Musl | Loader::Plain => HashSet::new(),
-    };
+    let known = loader.directories().iter().map(|known| known.identity);
+    let known: HashSet<_> = known.collect();
     let is_whole =
         |stat: &FileStat| matches!(loader, Loader::Glibc(_)) && !known.contains(&identity(stat));
     let all = news.directories.iter();
@@ -106,10 +100,7 @@ pub(in crate::apply) fn update(
     let places = Places {
         image,
         layout,
-        cache: match loader {
-            Loader::Glibc(cache) => cache.directories.as_slice(),
-            Loader::Musl | Loader::Plain => &[],
-        },
+        cache: loader.directories(),
         folders,
         first: news.first,
         given,

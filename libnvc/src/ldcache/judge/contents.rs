@@ -10,14 +10,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat, readlinkat};
-use nix::sys::stat::Mode;
+use nix::fcntl::readlinkat;
 
 use super::MAX_NAMES;
 use super::unusable::{Unusable, unreadable};
 use crate::directory;
-use crate::elf;
 use crate::inroot::{Image, open_to_list};
 use crate::ldcache::library;
 
@@ -101,44 +98,14 @@ fn is_missed(
     name: &OsStr,
     sonames: &HashSet<&[u8]>,
 ) -> bool {
-    match soname(image, path, fd, name) {
-        Ok(Some(soname)) => !sonames.contains(soname.as_slice()),
+    match library::read(image, path, fd.as_fd(), name) {
+        Ok(Some(found)) => !sonames.contains(found.soname.as_slice()),
         Ok(None) => false,
         Err(why) => {
             log::debug!("not a library: {}: {why}", path.join(name).display());
             false
         }
     }
-}
-
-/// Reads the SONAME of a library, or its name if it has none. Returns None for files that ldconfig does not list.
-///
-/// Development links (`libz.so`) count as the library that they lead to.
-fn soname(
-    image: Image<'_>,
-    path: &Path,
-    fd: &OwnedFd,
-    name: &OsStr,
-) -> Result<Option<Vec<u8>>, elf::ElfError> {
-    let io = |errno: Errno| std::io::Error::from(errno);
-    // By reference first and then reopened, because opening a device can have side effects.
-    let found = match readlinkat(fd, name) {
-        Ok(_) => image.root.resolve(&path.join(name)),
-        Err(_) => {
-            let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            openat(fd, name, flags, Mode::empty())
-        }
-    };
-    let (file, _) = found
-        .and_then(|found| image.open_file(found.as_fd()))
-        .map_err(io)?;
-    let library = elf::Library::open(file)?;
-    let needs_libc = || library.needs(&library::C_LIBRARY);
-    if !library.is_shared() || library::flags(library.identity(), needs_libc)?.is_none() {
-        return Ok(None);
-    }
-    let soname = library.soname()?;
-    Ok(Some(soname.unwrap_or_else(|| name.as_bytes().to_vec())))
 }
 
 #[cfg(test)]

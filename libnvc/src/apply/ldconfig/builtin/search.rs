@@ -5,13 +5,9 @@ use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
-use nix::errno::Errno;
-use nix::sys::stat::SFlag;
-
 use super::Directory;
-use crate::directory::open_child;
-use crate::elf::{self, ElfError};
-use crate::inroot::{self, Identity, Image, identity, kind};
+use crate::elf::ElfError;
+use crate::inroot::{Identity, Image};
 use crate::ldcache::{library, order};
 
 /// A library of a directory.
@@ -68,35 +64,12 @@ pub(super) fn look_at(
     if !library::is_name(name.as_bytes()) {
         return None;
     }
-    let found = read(image, directory, name);
-    let place = || directory.path.join(name);
-    match found {
+    match read(image, directory, name) {
         Ok(found) => found,
-        Err(ReadError::System(errno)) => {
-            log::debug!("not a library: {}: {errno}", place());
+        Err(oddity) => {
+            log::debug!("not a library: {}: {oddity}", directory.path.join(name));
             None
         }
-        Err(ReadError::Elf(oddity)) => {
-            log::debug!("not a library: {}: {oddity}", place());
-            None
-        }
-    }
-}
-
-enum ReadError {
-    System(Errno),
-    Elf(ElfError),
-}
-
-impl From<Errno> for ReadError {
-    fn from(errno: Errno) -> Self {
-        Self::System(errno)
-    }
-}
-
-impl From<ElfError> for ReadError {
-    fn from(oddity: ElfError) -> Self {
-        Self::Elf(oddity)
     }
 }
 
@@ -104,31 +77,24 @@ fn read(
     image: Image<'_>,
     directory: &Directory<'_>,
     name: &OsStr,
-) -> Result<Option<Library>, ReadError> {
-    // By reference first and then reopened, because opening a device can have side effects.
-    let mut found = open_child(directory.fd.as_fd(), name)?;
-    let mut stat = inroot::stat(found.as_fd())?;
-    let is_link = kind(&stat) == SFlag::S_IFLNK;
-    if is_link {
-        found = image.root.resolve(directory.path.join(name).as_path())?;
-        stat = inroot::stat(found.as_fd())?;
-    }
-    let library = elf::Library::open(image.open_known(found.as_fd(), &stat)?)?;
-    if !library.is_shared() {
-        return Ok(None);
-    }
-    let needs_libc = || library.needs(&library::C_LIBRARY);
-    let Some(flags) = library::flags(library.identity(), needs_libc)? else {
+) -> Result<Option<Library>, ElfError> {
+    let path = directory.path.as_path();
+    let Some(found) = library::read(image, path, directory.fd.as_fd(), name)? else {
         return Ok(None);
     };
     let name = name.as_bytes();
-    let soname = library.soname()?.unwrap_or_else(|| name.to_vec());
-    let is_link = is_link && library::is_proper_link(name, &soname);
+    let library::Facts {
+        flags,
+        soname,
+        identity,
+        ..
+    } = found;
+    let is_link = found.is_link && library::is_proper_link(name, &soname);
     let is_development = is_link && name != soname;
     let soname = if is_link { name.to_vec() } else { soname };
     // The SONAME becomes the name of a link.
     if soname.is_empty() || soname.contains(&b'/') || soname == b"." || soname == b".." {
-        return Err(ElfError::Nonsense.into());
+        return Err(ElfError::Nonsense);
     }
     Ok(Some(Library {
         name: name.to_vec(),
@@ -137,6 +103,6 @@ fn read(
         is_link,
         is_development,
         is_placed: directory.placed.contains(OsStr::from_bytes(name)),
-        identity: identity(&stat),
+        identity,
     }))
 }
