@@ -187,10 +187,7 @@ impl UpdateContext<'_, '_, '_> {
     }
 
     fn image(&self) -> Image<'_> {
-        Image {
-            root: &self.tree.root,
-            descriptors: self.descriptors.as_fd(),
-        }
+        self.tree.image(self.descriptors)
     }
 
     /// Updates the cache, which a program may have written, so that it leads to what was put into the image.
@@ -200,10 +197,7 @@ impl UpdateContext<'_, '_, '_> {
         news: &UpdateInput<'_>,
         folders: &Folders,
     ) -> Result<Vec<Error>> {
-        let image = Image {
-            root: &self.tree.root,
-            descriptors: self.descriptors.as_fd(),
-        };
+        let image = self.tree.image(self.descriptors);
         builtin::update(
             image,
             &self.tree.authority,

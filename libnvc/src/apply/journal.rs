@@ -125,7 +125,18 @@ impl<'a> Journal<'a> {
 
     /// Undoes the effects since a mark, the latest first; returns the failures.
     pub(super) fn undo_to(&mut self, mark: Mark) -> Vec<Error> {
-        self.take_back(mark)
+        let mut errors = Vec::new();
+        let mut in_use = Vec::new();
+        let since = mark.0.min(self.effects.len());
+        for effect in self.effects.split_off(since).into_iter().rev() {
+            match effect.undo(self.descriptors) {
+                Ok(left) => in_use.extend(left),
+                Err(error) => errors.push(error),
+            }
+        }
+        // Entries of a directory that we created may be gone with an earlier effect: ldconfig's, which ran in parallel.
+        errors.extend(in_use.iter().filter_map(|created| created.remove().err()));
+        errors
     }
 
     /// Keeps the effects, except temporary ones, and removes files that were set aside.
@@ -155,28 +166,13 @@ impl<'a> Journal<'a> {
 
     /// Undoes everything, the latest first; returns the failures.
     pub(super) fn undo(mut self) -> Vec<Error> {
-        self.take_back(Mark(0))
-    }
-
-    fn take_back(&mut self, mark: Mark) -> Vec<Error> {
-        let mut errors = Vec::new();
-        let mut in_use = Vec::new();
-        let since = mark.0.min(self.effects.len());
-        for effect in self.effects.split_off(since).into_iter().rev() {
-            match effect.undo(self.descriptors) {
-                Ok(left) => in_use.extend(left),
-                Err(error) => errors.push(error),
-            }
-        }
-        // Entries of a directory that we created may be gone with an earlier effect: ldconfig's, which ran in parallel.
-        errors.extend(in_use.iter().filter_map(|created| created.remove().err()));
-        errors
+        self.undo_to(Mark(0))
     }
 }
 
 impl Drop for Journal<'_> {
     fn drop(&mut self) {
-        for error in self.take_back(Mark(0)) {
+        for error in self.undo_to(Mark(0)) {
             log::warn!("{}", error.message());
         }
     }

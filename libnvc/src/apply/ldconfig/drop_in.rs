@@ -121,10 +121,7 @@ fn include(tree: &mut Tree<'_>, descriptors: &OwnedFd, journal: &mut Journal<'_>
         Err(Errno::ENOENT) => ContainerPath::new(MAIN),
         found => {
             let (found, path) = found.map_err(failed)?;
-            let image = Image {
-                root: &tree.root,
-                descriptors: descriptors.as_fd(),
-            };
+            let image = tree.image(descriptors);
             let opened = Rights::Full.open_old(|| image.open_file(found.as_fd()));
             let (file, stat) = opened.map_err(failed)?;
             mode = stat.st_mode & 0o777;

@@ -56,10 +56,7 @@ impl Folders {
         let mark = journal.mark();
         let directories = found.first.iter().map(ContainerPath::as_path);
         let mut lines = drop_in::Lines::new(directories, !compat.is_empty(), path);
-        let image = Image {
-            root: &tree.root,
-            descriptors: descriptors.as_fd(),
-        };
+        let image = tree.image(descriptors);
         if lines.would_include_too_much(image) {
             log::info!(
                 "leaving the configuration alone: what ld.so.conf would include is too large"
@@ -99,10 +96,7 @@ impl Folders {
         tree: &Tree<'_>,
         descriptors: &OwnedFd,
     ) -> Self {
-        let image = Image {
-            root: &tree.root,
-            descriptors: descriptors.as_fd(),
-        };
+        let image = tree.image(descriptors);
         let mut found = Self {
             // The update of the cache reports a file at which ldconfig would block.
             path: SearchPath::of(image, layout).ok(),

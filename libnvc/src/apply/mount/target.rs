@@ -26,7 +26,7 @@ use crate::apply::volumes::rights::Rights;
 use crate::container::Container;
 use crate::directory::open_child;
 use crate::error::{Error, ErrorKind, Result, errno_of};
-use crate::inroot::{self, RootDir, kind};
+use crate::inroot::{self, Image, RootDir, kind};
 use crate::mount_id::mount_id_by;
 use crate::path::ContainerPath;
 
@@ -109,6 +109,14 @@ impl<'a> Tree<'a> {
             shared: [&layout.bins_dir, &layout.libs_dir, &layout.libs32_dir],
             directories: HashMap::new(),
             refused: RefCell::default(),
+        }
+    }
+
+    /// Returns the root, and this thread's descriptors, for those who read the image.
+    pub(in crate::apply) fn image<'t>(&'t self, descriptors: &'t OwnedFd) -> Image<'t> {
+        Image {
+            root: &self.root,
+            descriptors: descriptors.as_fd(),
         }
     }
 
