@@ -38,6 +38,21 @@ pub fn command_of(text: &str) -> Option<Vec<String>> {
     unquoted(line_of(text, COMMAND)?)
 }
 
+/// Returns the command that writes a generated file again. Comments of earlier versions have an `--output`, and the file may
+/// have been copied. Whatever the comment calls the program, it is nvidia-ctk.
+pub fn command_again(words: &[String], output: &Path) -> String {
+    let is_kept =
+        |word: &&String| *word != "--quiet" && *word != "-q" && !word.starts_with("--output=");
+    let kept = words.iter().skip(1).filter(is_kept).cloned();
+    let output = format!("--output={}", output.display());
+    let words: Vec<String> = ["nvidia-ctk".to_owned()]
+        .into_iter()
+        .chain(kept)
+        .chain([output])
+        .collect();
+    quoted_line(&words)
+}
+
 /// Returns the description of the machine that a file was generated on; None also for files of earlier versions.
 pub fn machine_of(text: &str) -> Option<&str> {
     line_of(text, MACHINE)

@@ -16,7 +16,7 @@ use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::{HandedPaths, system};
 
 use super::model::{CHARACTER, Device, DeviceNode, Edits, Spec};
-use super::{MAX_SIZE, compare, names, validate};
+use super::{MAX_SIZE, compare, file, names, validate};
 
 /// Longest list of devices in a message.
 const MAX_LISTED: usize = 16;
@@ -173,8 +173,8 @@ impl Registry {
     /// of NVIDIA's devices, mounts of paths that a user other than root and the caller could exchange are left out. Older
     /// specifications have such mounts, of daemons' sockets.
     ///
-    /// The error names all missing devices, and the existing ones of the same kind; or a file that is gone, and the
-    /// specification that names it: the low-level runtime's error would not say whose mount it is.
+    /// The error names all missing devices, and the existing ones of the same kind; or a file that is gone, with
+    /// its specification: the low-level runtime's error would not say whose mount it is.
     pub fn edits<S: AsRef<str>>(&self, devices: &[S]) -> Result<(Edits, Vec<String>)> {
         let mut edits = Edits::default();
         let (mut missing, mut files) = (Vec::new(), BTreeSet::new());
@@ -266,16 +266,19 @@ impl Registry {
     }
 }
 
-/// Checks that the files of a specification's edits exist.
+/// Checks that the files of a specification's edits exist, if nvidia-ctk wrote it: then the command is known that writes it
+/// again. What others list is theirs to keep; NVIDIA's runtime does not look at it.
 fn check(path: &Path, edits: &Edits) -> Result<()> {
     let Some(gone) = compare::gone(edits).into_iter().next() else {
         return Ok(());
     };
-    let path = path.display();
-    let hint = format!(
-        "write the file again, with nvidia-ctk cdi generate --output={path}, or with the program that made it"
-    );
-    Err(Error::new(ErrorKind::NotFound, format!("{path}: {gone}")).hint(hint))
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let Some(words) = file::command_of(&text) else {
+        return Ok(());
+    };
+    let again = file::command_again(&words, path);
+    let text = format!("{}: {gone}", path.display());
+    Err(Error::new(ErrorKind::NotFound, text).hint(format!("write the file again: {again}")))
 }
 
 /// Returns true if a qualified name has at least four characters of a UUID, and the kind is NVIDIA's.

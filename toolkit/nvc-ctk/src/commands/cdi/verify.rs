@@ -19,11 +19,10 @@ use serde_json::json;
 
 use super::machine::Machine;
 use super::{MAKE_ONE, generate as command, named, spec_directories};
-use crate::commands::invalid;
 use crate::commands::repair::{Repair, command as shell_command, step};
+use crate::commands::wants_json;
 use crate::line::{self, CommandLine, Read};
 use crate::logging::print;
-use crate::table;
 
 /// The longest text of one difference in a summary.
 const MAX_LENGTH: usize = 160;
@@ -54,11 +53,7 @@ impl Finding {
 
 /// The exit code is 1 if there are differences.
 pub(in crate::commands) fn run(line: &CommandLine) -> Result<u8> {
-    let as_json = match line.text("format") {
-        "text" => false,
-        "json" => true,
-        other => return Err(invalid(format!("invalid --format value: {other}"))),
-    };
+    let as_json = wants_json(line)?;
     let directories = spec_directories(line);
     let registry = Registry::load(&directories);
     let mut findings = if line.flag("quick") {
@@ -251,19 +246,9 @@ fn driver_of(spec: &Spec) -> Option<&str> {
     })
 }
 
-/// Returns the command that writes a file again. Comments of earlier versions have an `--output`, and the file may have
-/// been copied.
+/// Returns the command that writes a file again.
 fn repair(path: &Path, words: &[String]) -> Repair {
-    let is_kept =
-        |word: &&String| *word != "--quiet" && *word != "-q" && !word.starts_with("--output=");
-    let kept = words.iter().skip(1).filter(is_kept).cloned();
-    let output = format!("--output={}", command::whole(path).display());
-    // Whatever the comment calls the program, it is this one.
-    let words: Vec<_> = std::iter::once(table::PROGRAM.to_owned())
-        .chain(kept)
-        .chain([output])
-        .collect();
-    shell_command(file::quoted_line(&words))
+    shell_command(file::command_again(words, &command::whole(path)))
 }
 
 /// Checks that the entries of any other file exist.
