@@ -53,7 +53,7 @@ const RUNTIME: Command = group("runtime", "Configures container engines", &[
 ]);
 
 #[rustfmt::skip]
-const INFO: Command = command("info", "Print this machine's driver, specifications and engines", &[], examples::INFO);
+const INFO: Command = command("info", "Print what a bug report needs: driver, system, engines, programs and GPUs", FACTS, examples::INFO);
 
 #[rustfmt::skip]
 const DOCTOR: Command = command("doctor", "Find problems, and say how to repair them", PROBLEMS, examples::DOCTOR);
@@ -129,6 +129,7 @@ const VERIFY: &[Opt] = &[
 
 #[rustfmt::skip]
 const LIST: &[Opt] = &[
+    value("format", "FORMAT", "text or json").default("text"),
     values("spec-dir", "DIR", "Where specifications are; /etc/cdi and /var/run/cdi by default")
         .env(&["NVIDIA_CTK_CDI_SPEC_DIRS"]),
 ];
@@ -178,6 +179,12 @@ const CONFIGURE: &[Opt] = &[
 const UNREGISTER: &[Opt] = &[
     values("program", "NAME", "Only what names these programs; all of the toolkit by default"),
     flag("dry-run", "Say what would be done, and change nothing"),
+];
+
+#[rustfmt::skip]
+const FACTS: &[Opt] = &[
+    value("format", "FORMAT", "text or json").default("text"),
+    flag("no-gpus", "Do not ask for the GPUs, which wakes those that sleep"),
 ];
 
 #[rustfmt::skip]

@@ -29,10 +29,19 @@ pub(crate) fn run(line: &CommandLine) -> Result<u8> {
         ["system", "create-dev-char-symlinks"] => system::links::run(line),
         ["doctor"] => return doctor::run(line),
         ["hook"] => return Ok(hook::run(line)),
-        ["info"] => info::run(),
+        ["info"] => info::run(line),
         other => Err(Error::new(ErrorKind::InvalidArgument, format!("{other:?}"))),
     }
     .map(|()| 0)
+}
+
+/// Returns true for `--format=json`, false for text.
+fn wants_json(line: &CommandLine) -> Result<bool> {
+    match line.text("format") {
+        "text" => Ok(false),
+        "json" => Ok(true),
+        other => Err(invalid(format!("invalid --format value: {other}"))),
+    }
 }
 
 /// Returns the error for an invalid option value.

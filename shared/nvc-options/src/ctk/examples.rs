@@ -70,7 +70,9 @@ Examples:
 pub(super) const INFO: &str = "\
 Examples:
   nvidia-ctk info
-      for a bug report";
+      for a bug report; it wakes GPUs that sleep
+  nvidia-ctk info --no-gpus --format=json
+      without the GPUs, for a program";
 
 pub(super) const DOCTOR: &str = "\
 Examples:

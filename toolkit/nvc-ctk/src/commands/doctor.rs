@@ -19,12 +19,13 @@ mod specifications;
 mod toolkit;
 mod units;
 
+use libnvc::host::DeviceInfo;
 use libnvc::{Result, printable};
 use nvc_cdi::{Registry, STANDARD_DIRECTORIES};
 use serde_json::{Value, json};
 
-use super::invalid;
 use super::repair::Repair;
+use super::wants_json;
 use crate::ask::version_in;
 use crate::line::CommandLine;
 use crate::logging::print;
@@ -107,11 +108,7 @@ impl Finding {
 
 /// The exit code is 1 if something is wrong.
 pub(super) fn run(line: &CommandLine) -> Result<u8> {
-    let as_json = match line.text("format") {
-        "text" => false,
-        "json" => true,
-        other => return Err(invalid(format!("invalid --format value: {other}"))),
-    };
+    let as_json = wants_json(line)?;
     let checks = checks(line);
     print(&if as_json {
         to_json(&checks)
@@ -119,6 +116,11 @@ pub(super) fn run(line: &CommandLine) -> Result<u8> {
         to_text(&checks, line.flag("details"))
     })?;
     Ok(u8::from(count(&checks, true) > 0))
+}
+
+/// Asks the driver of this machine for its GPUs.
+pub(super) fn gpus(line: &CommandLine) -> Result<DeviceInfo> {
+    driver::gpus(&Place::find(&settings::config(line).0))
 }
 
 fn checks(line: &CommandLine) -> Vec<Check> {

@@ -3,8 +3,10 @@
 use libnvc::Result;
 use log::{info, warn};
 use nvc_cdi::Registry;
+use serde_json::json;
 
 use super::{MAKE_ONE, named, spec_directories};
+use crate::commands::wants_json;
 use crate::line::CommandLine;
 use crate::logging::print;
 
@@ -21,6 +23,14 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
             "no specification in {} has devices: {MAKE_ONE}",
             named(&directories)
         );
+    }
+    if wants_json(line)? {
+        let devices = names.iter().filter_map(|name| {
+            let file = &registry.device(name)?.0.path;
+            Some(json!({ "name": name, "file": file }))
+        });
+        let devices: Vec<_> = devices.collect();
+        return print(&format!("{:#}\n", json!({ "devices": devices })));
     }
     print(
         &names

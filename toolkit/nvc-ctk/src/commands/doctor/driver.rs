@@ -5,8 +5,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use libnvc::Result;
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{DriverConfig, DriverRoot, DriverSession, procfs};
+use libnvc::host::{DeviceInfo, DriverConfig, DriverRoot, DriverSession, procfs};
 use nvc_program::hints::{Reader, advice};
 
 use super::engines::find;
@@ -56,22 +57,13 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
     if place.kind == Kind::Tegra {
         return Vec::new();
     }
-    let config = DriverConfig {
-        root: place.root.clone(),
-        program: query::program(),
-        ..DriverConfig::default()
-    };
-    if let QueryProgram::Path(Err(error)) = &config.program {
+    if let QueryProgram::Path(Err(error)) = query::program() {
         let symptom =
             "nvidia-ctk cdi generate and the refresh of specifications fail; containers start";
         let repair = step("install libnvidia-container1, or the toolkit, again");
         return vec![Finding::wrong(error.message(), symptom, repair)];
     }
-    let answer = DriverSession::open(&config, None).and_then(|mut session| {
-        session.ready()?;
-        session.devices()
-    });
-    let info = match answer {
+    let info = match gpus(place) {
         Ok(info) => info,
         Err(error) => {
             let repair = advice(&error, Reader::Doctor)
@@ -111,6 +103,18 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
         findings.extend(mig(place));
     }
     findings
+}
+
+/// Asks NVML for the GPUs.
+pub(super) fn gpus(place: &Place) -> Result<DeviceInfo> {
+    let config = DriverConfig {
+        root: place.root.clone(),
+        program: query::program(),
+        ..DriverConfig::default()
+    };
+    let mut session = DriverSession::open(&config, None)?;
+    session.ready()?;
+    session.devices()
 }
 
 /// Checks the files and nodes of MIG devices' capabilities.
