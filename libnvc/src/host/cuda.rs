@@ -5,10 +5,8 @@
 
 use super::device::{arch, cuda_version};
 use super::query::facts::DriverMessage;
-use super::query::{
-    Conversation, CudaReport, Message, QueryProcess, QueryProgram, QueryRequest, Question,
-};
-use crate::error::{Error, ErrorKind, Result};
+use super::query::{CudaReport, Message, QueryProgram, QueryRequest, Question, ask_once};
+use crate::error::Result;
 
 /// The facts of libcuda; None for one that it does not know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,19 +25,10 @@ pub struct CudaFacts {
 /// The process cannot be started, dies, or does not answer in time.
 pub fn cuda_facts(program: &QueryProgram, request: &QueryRequest) -> Result<CudaFacts> {
     let request = request.settled()?;
-    let process = QueryProcess::start_for(program, &request.wanted()?);
-    let mut conversation = Conversation::start(process, &request, Question::Cuda)?;
-    match conversation.next()? {
-        Message::Cuda(report) => Ok(checked(&report)),
-        Message::Unavailable(fault) => {
-            Err(super::device::error(&fault, ErrorKind::DriverUnavailable))
-        }
-        _ => Err(Error::fault(
-            ErrorKind::DriverFailed,
-            "cuda",
-            "an answer to another question",
-        )),
-    }
+    ask_once(program, &request, Question::Cuda, |answer| match answer {
+        Message::Cuda(report) => Some(checked(&report)),
+        _ => None,
+    })
 }
 
 fn checked(report: &CudaReport) -> CudaFacts {

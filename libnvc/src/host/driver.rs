@@ -1,14 +1,11 @@
-//! Holds what discovery of the driver needs of the environment, and what is found while NVML is still working.
+//! Holds what discovery of the driver needs of the environment.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::caller;
 use crate::error::Result;
-use crate::host::{
-    CharDrivers, DriverFile, DriverRoot, SharedDevice, WslDriver, ipc, nodes, search,
-};
-use crate::options::DriverOptions;
+use crate::host::{DriverRoot, search};
 use crate::path::HostPath;
 
 /// Environment variables that discovery uses.
@@ -44,30 +41,4 @@ pub(crate) fn check(
         search::read_cache(root, ldcache)?;
     }
     search::path_of(environment.path.as_deref()).map(drop)
-}
-
-/// Sockets and devices, which do not depend on the driver's version.
-#[derive(Debug)]
-pub(super) struct UnversionedFiles {
-    pub(super) ipcs: Vec<DriverFile>,
-    pub(super) devices: Result<Vec<SharedDevice>>,
-}
-
-impl UnversionedFiles {
-    /// Finds them and keeps errors until they are due. `wsl` is empty except on WSL2 hosts.
-    pub(super) fn find(
-        root: &DriverRoot,
-        options: DriverOptions,
-        environment: &DriverEnvironment,
-        wsl: &[WslDriver],
-    ) -> Self {
-        Self {
-            ipcs: ipc::find(root, environment.mps_pipe_directory.as_deref(), options),
-            devices: if wsl.is_empty() {
-                Ok(nodes::find(root, options, &CharDrivers::discover()))
-            } else {
-                nodes::find_dxg().map(|node| vec![node])
-            },
-        }
-    }
 }

@@ -30,7 +30,7 @@ pub use process::{QueryProcess, QueryProgram};
 pub use server::serve_if_asked;
 
 pub(crate) use client::Query;
-pub(crate) use conversation::Conversation;
+pub(crate) use conversation::{Conversation, ask_once};
 pub(crate) use protocol::{
     CudaReport, Fault, GpuAnswer, GpuFault, GpuReport, Message, MigReport, PciReport, Question,
     Versions, not_served,

@@ -12,7 +12,6 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use super::answers::Answers;
-use super::driver::UnversionedFiles;
 use super::nvcaps::Capabilities;
 use super::query::{QueryProcess, QueryProgram, QueryRequest};
 use super::{
@@ -20,7 +19,7 @@ use super::{
     Inventory, ListedGpu, MigAccess, MigDevice, WslDriver, inventory, procfs, search, wsl,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::{CharDrivers, DeviceInfo, DeviceNode, nodes};
+use crate::host::{CharDrivers, DeviceInfo, DeviceNode, DriverFile, SharedDevice, ipc, nodes};
 use crate::options::{DriverOptions, LibraryOptions};
 use crate::path::HostPath;
 
@@ -132,7 +131,9 @@ struct EarlyFiles {
     module: Option<String>,
     /// Those of the module's version, or else of the version in the libraries' names.
     files: Result<DriverInfo>,
-    rest: UnversionedFiles,
+    ipcs: Vec<DriverFile>,
+    /// An error is kept until it is due.
+    devices: Result<Vec<SharedDevice>>,
 }
 
 impl EarlyFiles {
@@ -277,11 +278,17 @@ impl DriverSession {
                 "the kernel module is of driver {module}, the libraries are of {libraries}: load the new module, or reboot"
             );
         }
+        let mps = self.environment.mps_pipe_directory.as_deref();
         EarlyFiles {
             options,
             module,
             files,
-            rest: UnversionedFiles::find(&self.root, options, &self.environment, &self.wsl),
+            ipcs: ipc::find(&self.root, mps, options),
+            devices: if self.wsl.is_empty() {
+                Ok(nodes::find(&self.root, options, &CharDrivers::discover()))
+            } else {
+                nodes::find_dxg().map(|node| vec![node])
+            },
         }
     }
 
@@ -389,7 +396,7 @@ impl DriverSession {
         let is_it =
             |files: &&DriverInfo| !self.wsl.is_empty() || files.versions.driver == versions.driver;
         let files = found.files.as_ref().ok().filter(is_it).cloned();
-        let (ipcs, devices) = (found.rest.ipcs.clone(), found.rest.devices.clone());
+        let (ipcs, devices) = (found.ipcs.clone(), found.devices.clone());
         let mut info = match files {
             Some(files) => files,
             None => self.files(options, Some(&versions.driver))?,

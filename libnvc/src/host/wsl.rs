@@ -6,9 +6,7 @@ use log::debug;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::WslDriver;
-use crate::host::query::{
-    Conversation, Message, QueryProcess, QueryProgram, QueryRequest, Question,
-};
+use crate::host::query::{Message, QueryProgram, QueryRequest, Question, ask_once};
 use crate::path::HostPath;
 use crate::sys::dxcore::{self, Adapter};
 
@@ -60,26 +58,20 @@ fn ask(program: &QueryProgram, request: &QueryRequest) -> Result<Option<Vec<Adap
         wsl_library: None,
         ..request.clone()
     };
-    let process = QueryProcess::start_for(program, &request.wanted()?);
-    let mut conversation = Conversation::start(process, &request, Question::Adapters)?;
-    match conversation.next()? {
-        Message::Adapters(found) => Ok(found.map(|found| {
-            let adapters = found.into_iter();
-            let adapter = |(wddm, driver_store)| Adapter {
-                wddm,
-                driver_store: PathBuf::from(driver_store),
-            };
-            adapters.map(adapter).collect()
-        })),
-        Message::Unavailable(fault) => {
-            Err(super::device::error(&fault, ErrorKind::DriverUnavailable))
-        }
-        _ => Err(Error::fault(
-            ErrorKind::DriverFailed,
-            "dxcore",
-            "an answer to another question",
-        )),
-    }
+    let found = ask_once(
+        program,
+        &request,
+        Question::Adapters,
+        |answer| match answer {
+            Message::Adapters(found) => Some(found),
+            _ => None,
+        },
+    )?;
+    let adapter = |(wddm, driver_store)| Adapter {
+        wddm,
+        driver_store: PathBuf::from(driver_store),
+    };
+    Ok(found.map(|found: Vec<(u32, String)>| found.into_iter().map(adapter).collect()))
 }
 
 fn detect_by(find: impl FnOnce() -> Result<Option<Vec<Adapter>>>) -> Result<Vec<WslDriver>> {

@@ -20,7 +20,7 @@ use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::procfs::parse_version;
 use crate::host::search::usual;
-use crate::host::{Abi, DriverRoot, Identity};
+use crate::host::{Abi, DriverRoot, Identity, device};
 use crate::path::HostPath;
 use crate::read_file::read_path;
 use crate::sys::files::waiting_bytes;
@@ -371,6 +371,27 @@ impl Conversation {
         let is_in_time = queued == 0 || *late_reads > 0;
         *late_reads = late_reads.saturating_sub(1);
         Ok(is_in_time)
+    }
+}
+
+/// Asks a question that has one answer, in a process of its own.
+///
+/// # Errors
+/// The process cannot be started, dies, or does not answer in time; or `pick` returns None for the answer.
+pub(crate) fn ask_once<T>(
+    program: &QueryProgram,
+    request: &QueryRequest,
+    question: Question,
+    pick: impl FnOnce(Message) -> Option<T>,
+) -> Result<T> {
+    let process = QueryProcess::start_for(program, &request.wanted()?);
+    let mut conversation = Conversation::start(process, request, question)?;
+    match conversation.next()? {
+        Message::Unavailable(fault) => Err(device::error(&fault, ErrorKind::DriverUnavailable)),
+        answer => pick(answer).ok_or_else(|| {
+            let cause = "an answer to another question";
+            Error::fault(ErrorKind::DriverFailed, conversation.library, cause)
+        }),
     }
 }
 
