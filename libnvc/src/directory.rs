@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
@@ -42,6 +42,24 @@ pub(crate) fn list(
     }
 }
 
+/// Returns the names of the wanted entries. Looks at `most` entries, and leaves out the others.
+pub(crate) fn names(
+    directory: BorrowedFd<'_>,
+    mut most: usize,
+    wanted: impl Fn(Entry<'_>) -> bool,
+) -> Result<Vec<OsString>, Errno> {
+    let mut names = Vec::new();
+    let listed = list(directory, &mut most, |entry| {
+        if wanted(entry) {
+            names.push(entry.name.to_owned());
+        }
+    });
+    match listed {
+        Ok(()) | Err(Errno::ENOBUFS) => Ok(names),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Splits the first entry from the kernel's bytes (struct linux_dirent64): inode and offset, 8 bytes each, its length,
 /// its type, and the name with zeros behind it. None if there are no more.
 fn first(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
@@ -67,7 +85,6 @@ pub(crate) fn open_child(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Owne
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use std::ffi::OsString;
     use std::os::fd::AsFd;
 
     #[test]

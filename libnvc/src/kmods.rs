@@ -26,7 +26,7 @@ use std::path::Path;
 use log::{info, warn};
 use nix::errno::Errno;
 
-use crate::directory;
+use crate::directory::{Entry, names};
 use crate::error::{Error, Result, errno_text};
 use crate::host::{CONTROL_MINOR, MODESET_MINOR};
 use crate::host::{
@@ -249,15 +249,12 @@ impl<'r> ModuleLoader<'r> {
     }
 
     fn instances(&self, above: &HostPath, prefix: &str) -> Vec<HostPath> {
-        let mut found = Vec::new();
+        let fits = |entry: Entry<'_>| entry.name.as_bytes().starts_with(prefix.as_bytes());
+        let opened = self.root.open_file(above);
+        let names = opened.and_then(|opened| names(opened.as_fd(), MAX_INSTANCES, fits));
         // A directory that cannot be read has no instances for us.
-        let _ = self.root.open_file(above).and_then(|opened| {
-            directory::list(opened.as_fd(), &mut { MAX_INSTANCES }, |entry| {
-                if entry.name.as_bytes().starts_with(prefix.as_bytes()) {
-                    found.push(above.join(entry.name));
-                }
-            })
-        });
+        let names = names.unwrap_or_default().into_iter();
+        let mut found: Vec<_> = names.map(|name| above.join(name)).collect();
         found.sort();
         found
     }

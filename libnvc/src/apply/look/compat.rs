@@ -103,16 +103,8 @@ fn libraries(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
 
 /// Returns some names of a directory, sorted.
 fn names(directory: &OwnedFd, wanted: impl Fn(&OsStr) -> bool) -> Result<Vec<OsString>, Errno> {
-    let mut names = Vec::new();
-    let listed = directory::list(directory.as_fd(), &mut { MAX_NAMES }, |entry| {
-        if wanted(entry.name) {
-            names.push(entry.name.to_owned());
-        }
-    });
-    match listed {
-        Ok(()) | Err(Errno::ENOBUFS) => {}
-        Err(errno) => return Err(errno),
-    }
+    let wanted = |entry: directory::Entry<'_>| wanted(entry.name);
+    let mut names = directory::names(directory.as_fd(), MAX_NAMES, wanted)?;
     names.sort();
     Ok(names)
 }

@@ -113,19 +113,11 @@ impl ContainerView<'_> {
 
 /// Returns the character devices in a directory, up to a limit of names.
 pub(super) fn nodes(directory: BorrowedFd<'_>) -> Result<Vec<Node>, Errno> {
-    let mut names = Vec::new();
     let fd = inroot::open_to_list(directory)?;
     // Without privileges a runtime binds the host's node to a regular file, which is what the directory lists.
     let kinds = [libc::DT_CHR, libc::DT_REG, libc::DT_UNKNOWN];
-    let listed = directory::list(fd.as_fd(), &mut { MAX_NAMES }, |entry| {
-        if kinds.contains(&entry.kind) {
-            names.push(entry.name.to_owned());
-        }
-    });
-    match listed {
-        Ok(()) | Err(Errno::ENOBUFS) => {}
-        Err(errno) => return Err(errno),
-    }
+    let can_be_node = |entry: directory::Entry<'_>| kinds.contains(&entry.kind);
+    let names = directory::names(fd.as_fd(), MAX_NAMES, can_be_node)?;
     let node = |name: OsString| {
         let stat = fstatat(directory, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
         let number = device(&stat)?;
