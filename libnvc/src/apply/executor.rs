@@ -406,7 +406,7 @@ fn execute_task<'a>(
             None
         }
         Operation::WriteFile { directory, file } => {
-            tree.write(directory, &file, attacher.descriptors, journal)?;
+            tree.write(directory, file, attacher.descriptors, journal)?;
             None
         }
         Operation::CoverFile { cover, at } => {

@@ -11,6 +11,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
+use crate::apply::replace::NewFile;
 use crate::apply::steps::{Action, TmpfsFile, of_proc};
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
@@ -142,10 +143,12 @@ impl<'a> ContainerView<'a> {
         let minors: Vec<u32> = minors.into_iter().collect();
         Ok((!minors.is_empty()).then(|| Action::WriteFile {
             directory: ContainerPath::new(profile::DIRECTORY),
-            name: profile::FILE,
-            content: profile::compact(&profile::mask(&minors)).into_bytes(),
-            mode: 0o444,
-            above: 0o555,
+            file: NewFile {
+                name: profile::FILE.into(),
+                content: profile::compact(&profile::mask(&minors)).into_bytes(),
+                mode: 0o444,
+                above: 0o555,
+            },
         }))
     }
 
@@ -179,10 +182,12 @@ impl<'a> ContainerView<'a> {
         let path = ContainerPath::new(CONFIGURATION);
         let action = Action::WriteFile {
             directory: path.parent(),
-            name: CONFIGURATION.rsplit('/').next().unwrap_or(CONFIGURATION),
-            content,
-            mode: 0o644,
-            above: 0o755,
+            file: NewFile {
+                name: path.file_name().to_string_lossy().into_owned(),
+                content,
+                mode: 0o644,
+                above: 0o755,
+            },
         };
         Ok(Some((action, library.directory)))
     }

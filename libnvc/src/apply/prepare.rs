@@ -86,7 +86,7 @@ pub(super) enum Operation<'a> {
     },
     WriteFile {
         directory: &'a ContainerPath,
-        file: NewFile<'a>,
+        file: &'a NewFile,
     },
     CoverFile {
         cover: NewCover<'a>,
@@ -301,21 +301,7 @@ impl<'a> Preparation<'a, '_> {
                 target,
                 replaces: *replaces,
             },
-            Action::WriteFile {
-                directory,
-                name,
-                content,
-                mode,
-                above,
-            } => Operation::WriteFile {
-                directory,
-                file: NewFile {
-                    name,
-                    content,
-                    mode: *mode,
-                    above: *above,
-                },
-            },
+            Action::WriteFile { directory, file } => Operation::WriteFile { directory, file },
             Action::CoverFile { at, file } => Operation::CoverFile {
                 cover: NewCover::detached(file).map_err(|errno| mount_failed(at, errno))?,
                 at,

@@ -29,9 +29,10 @@ use crate::error::{Error, Result, errno_of};
 const MAX_NAMES: u32 = 1 << 12;
 
 /// A file to write in a directory.
-pub(super) struct NewFile<'a> {
-    pub(super) name: &'a str,
-    pub(super) content: &'a [u8],
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct NewFile {
+    pub(super) name: String,
+    pub(super) content: Vec<u8>,
     /// Permission bits.
     pub(super) mode: u32,
     /// Permission bits of missing directories above it.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::apply::cgroup::WantedDevice;
+use crate::apply::replace::NewFile;
 use crate::host::{DeviceNumber, FileClass, ProcFile};
 use crate::path::{ContainerPath, HostPath};
 use crate::plan::Need;
@@ -51,11 +52,7 @@ pub(super) enum Action {
     /// Write a file, in place of one of that name.
     WriteFile {
         directory: ContainerPath,
-        name: &'static str,
-        content: Vec<u8>,
-        mode: u32,
-        /// Permission bits of missing directories.
-        above: u32,
+        file: NewFile,
     },
     /// Mount a file over an existing one, read-only.
     CoverFile { at: ContainerPath, file: TmpfsFile },

@@ -83,10 +83,9 @@ impl Lines {
             if !is_roots_own(tree, DIRECTORY)? && !is_missing() {
                 return Ok(false);
             }
-            let name = name(&self.content);
             let file = NewFile {
-                name: &name,
-                content: &self.content,
+                name: name(&self.content),
+                content: self.content.clone(),
                 mode: 0o644,
                 above: 0o755,
             };
@@ -139,10 +138,9 @@ fn include(tree: &mut Tree<'_>, descriptors: &OwnedFd, journal: &mut Journal<'_>
                 .refusal("file creation failed", place.as_path(), opened.as_fd());
         return Err(refused);
     }
-    let name = place.file_name().to_string_lossy().into_owned();
     let file = NewFile {
-        name: &name,
-        content: &content,
+        name: place.file_name().to_string_lossy().into_owned(),
+        content,
         mode,
         above: 0o755,
     };

@@ -313,11 +313,11 @@ impl<'a> Tree<'a> {
     pub(in crate::apply) fn write(
         &mut self,
         directory: &ContainerPath,
-        file: &NewFile<'_>,
+        file: &NewFile,
         descriptors: &OwnedFd,
         journal: &mut Journal<'_>,
     ) -> Result<()> {
-        let at = directory.join(file.name);
+        let at = directory.join(&file.name);
         let missing = DirectoryCreation::ForHooks(file.above);
         let opened = self.directory(directory, missing.leaf(), missing, journal);
         let opened = opened.map_err(|error| self.no_directory(&at, &error))?;
@@ -326,11 +326,11 @@ impl<'a> Tree<'a> {
         let rights = self.authority.rights_in(&opened).map_err(failed)?;
         let parent = opened.as_fd().try_clone_to_owned();
         let parent = parent.map_err(|error| failed(errno_of(&error)))?;
-        let kept = SavedFile::take(parent, rights, file.name, descriptors.as_fd());
+        let kept = SavedFile::take(parent, rights, &file.name, descriptors.as_fd());
         let kept = kept.map_err(failed)?;
         let mode = Mode::from_bits_truncate(file.mode);
         log::info!("writing {}", place.display());
-        replace(kept, &self.authority, file.content, mode, &place, journal)
+        replace(kept, &self.authority, &file.content, mode, &place, journal)
     }
 
     fn creation_failed(&self, path: &ContainerPath, errno: Errno) -> Error {
