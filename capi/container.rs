@@ -292,15 +292,11 @@ impl Config {
 /// Returns a driver with only the facts that every plan needs.
 fn outline(session: &mut DriverSession, request: &Request) -> Result<DriverInfo> {
     let needs_version = request.policy.cuda_compat == CudaCompatMode::Ldconfig;
-    let unknown = || DriverVersions {
-        driver: String::new(),
-        cuda: String::new(),
-    };
     Ok(DriverInfo {
         versions: if needs_version {
             session.versions()?
         } else {
-            unknown()
+            DriverVersions::default()
         },
         wsl: session.wsl().cloned(),
         ..DriverInfo::default()
