@@ -14,6 +14,7 @@ mod hardware;
 mod libraries;
 mod nodes;
 mod place;
+mod pods;
 mod settings;
 mod specifications;
 mod toolkit;

@@ -82,7 +82,12 @@ impl Engine {
     }
 
     /// Returns the files that the engine reads after its main file, in its order.
-    fn others(self, config: &Path, text: &str, drop_in: Option<&Path>) -> Result<Vec<PathBuf>> {
+    pub(crate) fn others(
+        self,
+        config: &Path,
+        text: &str,
+        drop_in: Option<&Path>,
+    ) -> Result<Vec<PathBuf>> {
         match self {
             Self::Docker => Ok(Vec::new()),
             Self::Containerd => containerd::imported(config, text),

@@ -1,67 +1,49 @@
 //! Checks containerd's configuration, and what the running containerd knows of it.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use nvc_cdi::Registry;
 use nvc_policy::config::Config;
 use serde_json::Value;
 
-use super::engines::{RUNTIME, configuration, find, is_program, name_option, registration};
+use super::engines::{RUNTIME, find, name_option, registration};
+use super::pods::{NO_PODS, Pods};
 use super::{Finding, read, specifications, toolkit};
 use crate::ask::ask;
-use crate::commands::repair::{Repair, command, step, word};
+use crate::commands::repair::{step, word};
 use crate::engine::Text;
 use crate::engine::containerd::{self, CONFIG, DROP_IN};
-use crate::engine::daemon::command_lines;
 use crate::engine::edits::Engine;
 
-const NO_PODS: &str = "pods with the runtime class nvidia do not start";
 const SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// A runtime of NVIDIA's: its program, and the file that registers it.
-#[derive(Debug)]
-struct Registered<'a> {
-    program: String,
-    file: &'a Text,
+pub(super) fn all(config: &Config, registry: &Registry) -> Vec<Finding> {
+    findings(config, registry).unwrap_or_else(|finding| vec![finding])
 }
 
-pub(super) fn all(config: &Config, registry: &Registry) -> Vec<Finding> {
-    let lines = command_lines("containerd", "containerd.service");
-    let files = match files(&Engine::Containerd.files_of(&lines).config) {
-        Ok(files) if files.is_empty() => return not_registered(),
-        Ok(files) => files,
-        Err(finding) => return vec![finding],
-    };
-    let runtimes = match registered(&files) {
-        Ok(runtimes) => runtimes,
-        Err(finding) => return vec![finding],
-    };
-    let mut findings = Vec::new();
-    if let Some(unread) = not_imported(&files) {
-        findings.push(unread);
-    } else if runtimes.is_empty() {
-        return not_registered();
+fn findings(config: &Config, registry: &Registry) -> Result<Vec<Finding>, Finding> {
+    let pods = Pods::read(Engine::Containerd, "containerd")?;
+    let (files, runtimes) = (&pods.files, pods.runtimes()?);
+    let mut findings = Vec::from_iter(not_imported(files));
+    if findings.is_empty() && runtimes.is_empty() {
+        // docker's own containerd needs none.
+        let is_docker_s = find("dockerd").is_some();
+        return Ok(if is_docker_s {
+            Vec::new()
+        } else {
+            pods.not_registered()
+        });
     }
-    findings.extend(specifications::unread_of(registry, "containerd", &files));
+    findings.extend(specifications::unread_of(registry, "containerd", files));
     let main = files.first();
     findings.extend(main.and_then(cri_is_disabled));
-    for (name, runtime) in &runtimes {
-        let program = &runtime.program;
-        if !is_program(program) {
-            let what = format!(
-                "{}: containerd's runtime {name} is {program}, which is missing",
-                runtime.file.path.display()
-            );
-            findings.push(Finding::wrong(what, NO_PODS, again(name, runtime.file)));
-        }
-    }
+    findings.extend(pods.missing(&runtimes, drop_in_option));
     for file in files.get(1..).unwrap_or_default() {
         findings.extend(main.and_then(|main| hidden(main, file)));
     }
     // A file that is wrong is to be corrected first.
     if findings.is_empty() {
-        findings.extend(unknown(&runtimes));
+        findings.extend(known().and_then(|known| pods.unknown(&runtimes, &known)));
     }
     if !config.accept_annotations {
         let file = files.iter().find(|file| disables_cdi(&file.text));
@@ -70,46 +52,7 @@ pub(super) fn all(config: &Config, registry: &Registry) -> Vec<Finding> {
             toolkit::ignored_annotations(config, &what)
         }));
     }
-    findings
-}
-
-/// Returns the main file, which comes first, and those that it imports; none if it does not exist.
-fn files(path: &Path) -> Result<Vec<Text>, Finding> {
-    let Some(text) = configuration(path, NO_PODS)? else {
-        return Ok(Vec::new());
-    };
-    let imported = containerd::imported(path, &text).map_err(|error| broken(path, &error))?;
-    let mut files = vec![Text {
-        path: path.into(),
-        text,
-    }];
-    for path in imported {
-        if let Some(text) = configuration(&path, NO_PODS)? {
-            files.push(Text { path, text });
-        }
-    }
-    Ok(files)
-}
-
-/// Returns NVIDIA's runtimes by name. The last file that has one counts.
-fn registered(files: &[Text]) -> Result<BTreeMap<String, Registered<'_>>, Finding> {
-    let mut all = BTreeMap::new();
-    for file in files {
-        let own = containerd::registered(&file.path, &file.text);
-        for (name, program) in own.map_err(|error| broken(&file.path, &error))? {
-            if program.contains(RUNTIME) {
-                all.insert(name, Registered { program, file });
-            } else {
-                all.remove(&name);
-            }
-        }
-    }
-    Ok(all)
-}
-
-fn broken(path: &Path, error: &libnvc::Error) -> Finding {
-    let repair = step(format!("correct {}", path.display())).and("systemctl restart containerd");
-    Finding::wrong(error.message(), "containerd does not start", repair)
+    Ok(findings)
 }
 
 /// Checks for our drop-in, if the main file does not import it.
@@ -125,11 +68,6 @@ fn not_imported(files: &[Text]) -> Option<Finding> {
     Some(Finding::wrong(what, NO_PODS, repair))
 }
 
-/// Returns the command that registers a runtime again, in the file that has it.
-fn again(name: &str, file: &Text) -> Repair {
-    registration("containerd", &(name_option(name) + &drop_in_option(file)))
-}
-
 /// Returns the option for a drop-in of another name. A file with more than we write is left alone: ours is read later.
 fn drop_in_option(file: &Text) -> String {
     let path = file.path.as_path();
@@ -140,38 +78,18 @@ fn drop_in_option(file: &Text) -> String {
     format!(" --drop-in-config={}", word(&path.display()))
 }
 
-/// Advises to register the runtime with a containerd that does not know it, unless it is only docker's.
-fn not_registered() -> Vec<Finding> {
-    let is_docker_s = find("dockerd").is_some();
-    if is_docker_s || find("containerd").is_none() || find(RUNTIME).is_none() {
-        return Vec::new();
-    }
-    vec![Finding::advice(
-        "containerd does not know the runtime nvidia",
-        "pods with the runtime class nvidia: no runtime for \"nvidia\" is configured",
-        registration("containerd", ""),
-    )]
-}
-
-/// Asks the running containerd whether it knows the runtimes that its files have: it reads them when it starts.
-fn unknown(runtimes: &BTreeMap<String, Registered<'_>>) -> Option<Finding> {
+/// Returns the names of the runtimes that the running containerd knows.
+fn known() -> Option<Vec<String>> {
     if !Path::new(SOCKET).exists() || find("crictl").is_none() {
         return None;
     }
     let endpoint = format!("unix://{SOCKET}");
     let text = ask("crictl", &["--runtime-endpoint", &endpoint, "info"]).ok()?;
-    let known = known(&serde_json::from_str(&text).ok()?)?;
-    let (name, runtime) = (runtimes.iter()).find(|(name, _)| !known.contains(name))?;
-    let what = format!(
-        "containerd does not know the runtime {name} that {} registers: the file was changed after it was read",
-        runtime.file.path.display()
-    );
-    let repair = command("systemctl restart containerd");
-    Some(Finding::wrong(what, NO_PODS, repair))
+    listed(&serde_json::from_str(&text).ok()?)
 }
 
 /// Returns the names of the runtimes in the answer of `crictl info`.
-fn known(info: &Value) -> Option<Vec<String>> {
+fn listed(info: &Value) -> Option<Vec<String>> {
     let runtimes = info.get("config")?.get("containerd")?.get("runtimes")?;
     Some(runtimes.as_object()?.keys().cloned().collect())
 }
@@ -194,29 +112,29 @@ fn hidden(main: &Text, drop_in: &Text) -> Option<Finding> {
         n => format!(" and {} more", n - 1),
     };
     let (own, path) = (drop_in.path.display(), main.path.display());
-    let what = format!("{own} hides {first}{more} of {path}");
-    let mut finding = Finding::wrong(
-        what,
-        "an edit of containerd's configuration has no effect",
-        registration("containerd", &(hidden.options + &drop_in_option(drop_in))),
-    );
-    if hidden.keys.len() > 1 {
-        finding.details = hidden.keys;
-    }
-    Some(finding)
+    let options = hidden.options + &drop_in_option(drop_in);
+    Some(Finding {
+        details: if hidden.keys.len() > 1 {
+            hidden.keys.clone()
+        } else {
+            Vec::new()
+        },
+        ..Finding::wrong(
+            format!("{own} hides {first}{more} of {path}"),
+            "an edit of containerd's configuration has no effect",
+            registration("containerd", &options),
+        )
+    })
 }
 
 /// Returns true if containerd shall leave devices in annotations to the runtime.
 fn disables_cdi(text: &str) -> bool {
-    let value = |line: &str| {
-        let value = line.trim().strip_prefix("enable_cdi")?.trim_start();
-        let value = value
-            .strip_prefix('=')?
-            .trim_start()
-            .strip_prefix("false")?;
-        Some(value.trim_start().is_empty() || value.trim_start().starts_with('#'))
-    };
-    text.lines().any(|line| value(line) == Some(true))
+    let settings = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("enable_cdi"));
+    let values = settings.filter_map(|rest| rest.trim_start().strip_prefix('='));
+    let mut words = values.filter_map(|value| value.split('#').next());
+    words.any(|word| word.trim() == "false")
 }
 
 /// Checks for a disabled CRI plugin, which pods need: Docker's package of containerd disables it.
@@ -244,7 +162,7 @@ mod tests {
     fn crictl_lists_the_runtimes() {
         let info =
             json!({ "config": { "containerd": { "runtimes": { "runc": {}, "nvidia": {} } } } });
-        assert_eq!(known(&info), Some(vec!["runc".into(), "nvidia".into()]));
-        assert_eq!(known(&json!({ "status": {} })), None);
+        assert_eq!(listed(&info), Some(vec!["runc".into(), "nvidia".into()]));
+        assert_eq!(listed(&json!({ "status": {} })), None);
     }
 }
