@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let query = QueryProcess::start(&request.policy.driver.program);
     let (plan, image) = Configuration::begin(&request, query)?.plan(target)?;
-    let json = render::json(&plan, Some(&image));
+    let json = render::json(&plan, &image);
     println!("{}", serde_json::to_string_pretty(&json)?);
     Ok(())
 }

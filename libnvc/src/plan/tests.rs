@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::container;
+use crate::container::{self, ImageFacts, Layout};
 use crate::error::{Error, ErrorKind};
 use crate::host::{
     Abi, DeviceInfo, DeviceNode, DeviceRole, DriverFile, DriverInfo, DriverVersions, FileClass,
     FileLink, Gpu, MigAccess, MigDevice, NamedLibrary, SharedDevice, WslDriver, catalogue,
 };
-use crate::options::CudaCompatMode;
+use crate::options::{CudaCompatMode, Ldconfig};
 use crate::path::{ContainerPath, HostPath};
 use crate::render;
 use crate::request::{Capabilities, Capability, Placement, Policy};
@@ -113,8 +113,22 @@ fn without_rules(capabilities: Capabilities) -> Request {
     request
 }
 
+/// Returns an image whose directories can be told from the host's.
+fn image() -> ImageFacts {
+    ImageFacts {
+        layout: Layout {
+            bins_dir: ContainerPath::new("<programs>"),
+            libs_dir: ContainerPath::new("<libraries>"),
+            libs32_dir: ContainerPath::new("<libraries32>"),
+            cudart_dir: ContainerPath::new("<cuda>"),
+        },
+        compat_libraries: Vec::new(),
+        ldconfig: Ldconfig::Auto,
+    }
+}
+
 fn planned(request: &Request, host: &Host) -> String {
-    render::text(&plan(request, host).unwrap(), None)
+    render::text(&plan(request, host).unwrap(), &image())
 }
 
 #[test]
@@ -123,14 +137,14 @@ fn utility_without_rules() {
         planned(&without_rules(Capabilities::UTILITY), &host(&[gpu(0)])),
         "\
 driver proc   /proc/driver/nvidia
-program       /usr/bin/nvidia-smi -> <programs>/nvidia-smi ?
-library       /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.1 -> <libraries>/libnvidia-ml.so.535.1
+program       /usr/bin/nvidia-smi -> /<programs>/nvidia-smi ?
+library       /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.1 -> /<libraries>/libnvidia-ml.so.535.1
 firmware      /lib/firmware/nvidia/535.1/gsp_tu10x.bin ?
 socket        /run/nvidia-persistenced/socket ?
 device        /dev/nvidiactl (195:255) node only
 device        /dev/nvidia3 (195:3) node only
 driver proc   /proc/driver/nvidia with gpus/0000:30:00.0
-library path  <libraries>, <libraries32>
+library path  /<libraries>, /<libraries32> by the builtin ldconfig
 "
     );
 }
@@ -149,16 +163,15 @@ fn everything_with_rules() {
         "\
 driver proc   /proc/driver/nvidia
 egl profile   shows /dev/nvidia3, /dev/nvidia4 ?
-program       /usr/bin/nvidia-smi -> <programs>/nvidia-smi ?
-program       /usr/bin/nvidia-cuda-mps-control -> <programs>/nvidia-cuda-mps-control ?
-library       /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.1 -> <libraries>/libnvidia-ml.so.535.1
-library       /usr/lib/x86_64-linux-gnu/libcuda.so.535.1 -> <libraries>/libcuda.so.535.1
-library       /usr/lib/x86_64-linux-gnu/libGLX_nvidia.so.535.1 -> <libraries>/libGLX_nvidia.so.535.1
-link          <libraries>/libcuda.so -> libcuda.so.1 ?
-link          <libraries>/libGLX_indirect.so.0 -> libGLX_nvidia.so.535.1 ?
-library       /usr/lib/i386-linux-gnu/libcuda.so.535.1 -> <libraries32>/libcuda.so.535.1
-link          <libraries32>/libcuda.so -> libcuda.so.1 ?
-cuda compat   mounted if for another driver than 535.1 ?
+program       /usr/bin/nvidia-smi -> /<programs>/nvidia-smi ?
+program       /usr/bin/nvidia-cuda-mps-control -> /<programs>/nvidia-cuda-mps-control ?
+library       /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.1 -> /<libraries>/libnvidia-ml.so.535.1
+library       /usr/lib/x86_64-linux-gnu/libcuda.so.535.1 -> /<libraries>/libcuda.so.535.1
+library       /usr/lib/x86_64-linux-gnu/libGLX_nvidia.so.535.1 -> /<libraries>/libGLX_nvidia.so.535.1
+link          /<libraries>/libcuda.so -> libcuda.so.1 ?
+link          /<libraries>/libGLX_indirect.so.0 -> libGLX_nvidia.so.535.1 ?
+library       /usr/lib/i386-linux-gnu/libcuda.so.535.1 -> /<libraries32>/libcuda.so.535.1
+link          /<libraries32>/libcuda.so -> libcuda.so.1 ?
 firmware      /lib/firmware/nvidia/535.1/gsp_tu10x.bin ?
 socket        /run/nvidia-persistenced/socket ?
 socket        /tmp/nvidia-mps ?
@@ -170,7 +183,7 @@ device        /dev/nvidia3 (195:3)
 driver proc   /proc/driver/nvidia with gpus/0000:30:00.0
 device        /dev/nvidia4 (195:4)
 driver proc   /proc/driver/nvidia with gpus/0000:31:00.0
-library path  <libraries>, <libraries32>
+library path  /<libraries>, /<libraries32> by the builtin ldconfig
 "
     );
 }
@@ -245,18 +258,18 @@ fn what_programs_open_by_a_path_of_their_own_is_where_the_images_look() {
     assert_eq!(
         placed(&request(capabilities)),
         [
-            "X module      LIB/xorg/modules/drivers/nvidia_drv.so -> <X modules>/drivers/nvidia_drv.so",
-            "X module      LIB/xorg/modules/extensions/libglxserver_nvidia.so.535.1 -> <X modules>/extensions/libglxserver_nvidia.so",
+            "X module      LIB/xorg/modules/drivers/nvidia_drv.so -> /<libraries>/xorg/modules/drivers/nvidia_drv.so",
+            "X module      LIB/xorg/modules/extensions/libglxserver_nvidia.so.535.1 -> /<libraries>/xorg/modules/extensions/libglxserver_nvidia.so",
             "configuration /usr/share/vulkan/icd.d/nvidia_icd.json -> /etc/vulkan/icd.d/nvidia_icd.json",
-            "link          LIB/libGLX_nvidia.so.0 -> <libraries>/libGLX_nvidia.so.535.1",
-            "link          /run/gl/libGLX_nvidia.so.0 -> <libraries>/libGLX_nvidia.so.535.1",
-            "program       /opt/nv/bin/nvidia-smi -> <programs>/nvidia-smi",
-            "library       LIB/libnvidia-allocator.so.535.1 -> <libraries>/libnvidia-allocator.so.535.1",
-            "library       LIB/vdpau/libvdpau_nvidia.so.535.1 -> <libraries>/libvdpau_nvidia.so.535.1",
-            "library       LIB/libGLX_nvidia.so.535.1 -> <libraries>/libGLX_nvidia.so.535.1",
-            "link          <libraries>/gbm/nvidia-drm_gbm.so -> ../libnvidia-allocator.so.1",
-            "link          <libraries>/vdpau/libvdpau_nvidia.so.1 -> ../libvdpau_nvidia.so.1",
-            "link          <libraries>/libGLX_nvidia.so.0 -> libGLX_nvidia.so.535.1",
+            "link          LIB/libGLX_nvidia.so.0 -> /<libraries>/libGLX_nvidia.so.535.1",
+            "link          /run/gl/libGLX_nvidia.so.0 -> /<libraries>/libGLX_nvidia.so.535.1",
+            "program       /opt/nv/bin/nvidia-smi -> /<programs>/nvidia-smi",
+            "library       LIB/libnvidia-allocator.so.535.1 -> /<libraries>/libnvidia-allocator.so.535.1",
+            "library       LIB/vdpau/libvdpau_nvidia.so.535.1 -> /<libraries>/libvdpau_nvidia.so.535.1",
+            "library       LIB/libGLX_nvidia.so.535.1 -> /<libraries>/libGLX_nvidia.so.535.1",
+            "link          /<libraries>/gbm/nvidia-drm_gbm.so -> ../libnvidia-allocator.so.1",
+            "link          /<libraries>/vdpau/libvdpau_nvidia.so.1 -> ../libvdpau_nvidia.so.1",
+            "link          /<libraries>/libGLX_nvidia.so.0 -> libGLX_nvidia.so.535.1",
         ]
     );
 }
@@ -277,12 +290,12 @@ fn a_manifest_may_name_a_library_that_another_plan_has() {
                 common,
                 ..Plan::default()
             },
-            None,
+            &image(),
         );
         let named = |line: &&str| line.contains("/run/gl/");
         text.lines().find(named).map(str::to_owned)
     };
-    let link = "link          /run/gl/libGLX_nvidia.so.0 -> <libraries>/libGLX_nvidia.so.535.1 ?";
+    let link = "link          /run/gl/libGLX_nvidia.so.0 -> /<libraries>/libGLX_nvidia.so.535.1 ?";
     assert_eq!(plan(Placement::AsImage).as_deref(), Some(link));
     assert_eq!(plan(Placement::AsHost), None);
 }
@@ -364,7 +377,7 @@ fn no_capability_means_procfs_firmware_and_the_control_device() {
 driver proc   /proc/driver/nvidia
 firmware      /lib/firmware/nvidia/535.1/gsp_tu10x.bin ?
 device        /dev/nvidiactl (195:255) rule only
-library path  <libraries>, <libraries32>
+library path  /<libraries>, /<libraries32> by the builtin ldconfig
 "
     );
 }
@@ -386,7 +399,7 @@ fn unknown_images_get_host_paths() {
             "link          /usr/lib/x86_64-linux-gnu/libcuda.so -> libcuda.so.1 ?",
             "library       /usr/lib/i386-linux-gnu/libcuda.so.535.1",
             "link          /usr/lib/i386-linux-gnu/libcuda.so -> libcuda.so.1 ?",
-            "library path  /usr/lib/i386-linux-gnu, /usr/lib/x86_64-linux-gnu",
+            "library path  /usr/lib/i386-linux-gnu, /usr/lib/x86_64-linux-gnu by the builtin ldconfig",
         ]
     );
 }
@@ -476,7 +489,7 @@ fn mig_devices_share_common_intents() {
         ]
     );
     let common = plan.common.len();
-    let text = render::text(&plan, None);
+    let text = render::text(&plan, &image());
     let devices: Vec<_> = text.lines().skip(common - 1).collect();
     let devices = &devices[..devices.len() - 1];
     assert_eq!(
@@ -501,7 +514,7 @@ fn display_nodes_are_for_containers_with_graphics() {
     let host = host(&[shown]);
     let has_card = |capabilities| {
         let plan = plan(&request(capabilities), &host).unwrap();
-        render::text(&plan, None).contains("/dev/dri/card1")
+        render::text(&plan, &image()).contains("/dev/dri/card1")
     };
     assert!(has_card(Capabilities::GRAPHICS) && has_card(Capabilities::DISPLAY));
     assert!(!has_card(Capabilities::COMPUTE | Capabilities::UTILITY));
@@ -516,7 +529,7 @@ fn display_nodes_are_not_a_mig_devices() {
         ..Chosen::default()
     });
     let plan = plan(&request(Capabilities::GRAPHICS), &host).unwrap();
-    assert!(!render::text(&plan, None).contains("/dev/dri"));
+    assert!(!render::text(&plan, &image()).contains("/dev/dri"));
 }
 
 #[test]
@@ -603,7 +616,7 @@ fn rights_over_all_mig_devices_and_imex_channels() {
     let plan = plan(&request(Capabilities::empty()), &host).unwrap();
     let names: Vec<_> = plan.devices.iter().flat_map(|part| &part.names).collect();
     assert_eq!(names, ["config", "monitor", "channel7"]);
-    let text = render::text(&plan, None);
+    let text = render::text(&plan, &image());
     let devices: Vec<_> = text.lines().skip(plan.common.len() - 1).collect();
     let devices = &devices[..devices.len() - 1];
     // Both make all capabilities visible, once.
@@ -709,7 +722,7 @@ fn plans_are_json() {
         }],
     };
     assert_eq!(
-        render::json(&plan, None),
+        render::json(&plan, &image()),
         serde_json::json!({
             "version": 1,
             "common": [
@@ -725,6 +738,13 @@ fn plans_are_json() {
                       "number": { "major": 235, "minor": 7 }, "at": "/dev/x", "bind": true, "allow": false },
                 ],
             }],
+            "image": {
+                "layout": { "bins_dir": "/<programs>", "libs_dir": "/<libraries>", "libs32_dir": "/<libraries32>",
+                            "cudart_dir": "/<cuda>" },
+                "ldconfig": "builtin",
+                "compat_mounted": [],
+                "compat_searched": [],
+            },
         })
     );
 }

@@ -27,7 +27,7 @@
 //! }
 //! ```
 //!
-//! `image` is present if the plan is for a known container: its directories, the updater of its loader's cache
+//! `image` has the container's directories, the updater of its loader's cache
 //! (`"builtin"`, `{"host": PATH}` or `{"image": PATH}`), and the CUDA compatibility libraries that are mounted or the
 //! directories of them that are searched first. A place is `{"at": PATH}`, or a name in one of the image's own
 //! directories: `library`, `library32`, `program`. Within a version, keys, kinds and values are added, never changed or
@@ -41,19 +41,16 @@ use crate::plan::{Part, Plan, What};
 /// Version of the format.
 const VERSION: u32 = 1;
 
-/// Renders a plan, for an image if it is known.
-pub fn json(plan: &Plan, image: Option<&ImageFacts>) -> Value {
+/// Renders a plan for an image.
+pub fn json(plan: &Plan, image: &ImageFacts) -> Value {
     let part =
         |part: &Part| json!({ "kind": part.kind, "names": part.names, "intents": part.intents });
-    let mut value = json!({
+    json!({
         "version": VERSION,
         "common": plan.common,
         "devices": plan.devices.iter().map(part).collect::<Vec<_>>(),
-    });
-    if let (Some(image), Some(object)) = (image, value.as_object_mut()) {
-        object.insert("image".into(), of_image(plan, image));
-    }
-    value
+        "image": of_image(plan, image),
+    })
 }
 
 fn of_image(plan: &Plan, image: &ImageFacts) -> Value {

@@ -1,21 +1,18 @@
 //! Renders a plan as text for users: one line for each intent, first its kind, then the objects.
 //!
-//! For an unknown image, places that depend on it are shown as `<libraries>/NAME`. A trailing question mark means best
-//! effort.
-
-use std::path::Path;
+//! A trailing question mark means best effort.
 
 use crate::container::ImageFacts;
 use crate::host::FileClass;
 use crate::options::Ldconfig;
 use crate::plan::{
-    CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglDevices, Intent, LibraryPath,
-    Need, Place, Plan, ProcDevices, Sockets, What,
+    CapabilityFiles, CudaCompat, Device, DriverProc, EglDevices, Intent, LibraryPath, Need, Place,
+    Plan, ProcDevices, Sockets, What,
 };
 use crate::printable;
 
-/// Renders the plan for a container with all its devices, for an image if it is known.
-pub fn text(plan: &Plan, image: Option<&ImageFacts>) -> String {
+/// Renders the plan for a container with all its devices.
+pub fn text(plan: &Plan, image: &ImageFacts) -> String {
     let mut text = String::new();
     let mut last = Vec::new();
     let view = View { image };
@@ -33,7 +30,7 @@ pub fn text(plan: &Plan, image: Option<&ImageFacts>) -> String {
 }
 
 struct View<'i> {
-    image: Option<&'i ImageFacts>,
+    image: &'i ImageFacts,
 }
 
 impl View<'_> {
@@ -75,27 +72,18 @@ impl View<'_> {
         let directories = libraries.directories.iter();
         let directories: Vec<_> = directories.map(|place| self.place(place)).collect();
         let directories = directories.join(", ");
-        match self.image.map(|image| &image.ldconfig) {
-            None => directories,
-            Some(Ldconfig::Auto) => format!("{directories} by the builtin ldconfig"),
-            Some(Ldconfig::Host(path)) => {
+        match &self.image.ldconfig {
+            Ldconfig::Auto => format!("{directories} by the builtin ldconfig"),
+            Ldconfig::Host(path) => {
                 format!("{directories} by {} of the host", path.display())
             }
-            Some(Ldconfig::Image(path)) => format!("{directories} by {path} of the container"),
+            Ldconfig::Image(path) => format!("{directories} by {path} of the container"),
         }
     }
 
     /// Renders one line for each library or directory of a known image.
     fn compat(&self, compat: &CudaCompat) -> Vec<String> {
-        let Some(image) = self.image else {
-            let verb = match compat.how {
-                CompatUse::Search => "searched first",
-                CompatUse::Mount => "mounted",
-                CompatUse::Configure => "configured",
-            };
-            let driver = &compat.host_driver;
-            return vec![format!("{verb} if for another driver than {driver}")];
-        };
+        let image = self.image;
         let found = &image.compat_libraries;
         let mounted = compat.mounted(found).into_iter().map(|library| {
             let at = image.layout.libs_dir.join(library.file_name());
@@ -108,23 +96,7 @@ impl View<'_> {
     }
 
     fn place(&self, place: &Place) -> String {
-        if let Some(image) = self.image {
-            return place.in_image(&image.layout).to_string();
-        }
-        let of = |directory: &str, name: &Path| {
-            if name.as_os_str().is_empty() {
-                directory.to_owned()
-            } else {
-                format!("{directory}/{}", name.display())
-            }
-        };
-        match place {
-            Place::At(path) => path.to_string(),
-            Place::Library(name) => of("<libraries>", name),
-            Place::Library32(name) => of("<libraries32>", name),
-            Place::Program(name) => of("<programs>", name),
-            Place::XModule(name) => of("<X modules>", name),
-        }
+        place.in_image(&self.image.layout).to_string()
     }
 }
 

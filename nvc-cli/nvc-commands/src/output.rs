@@ -50,8 +50,8 @@ pub(crate) fn list(format: Format, listing: &Listing) -> Result<(), CommandError
 /// Prints the plan, one intent per line, or as an object.
 pub(crate) fn plan(format: Format, plan: &Plan, image: &ImageFacts) -> Result<(), CommandError> {
     let text = match format {
-        Format::Json => json(&render::json(plan, Some(image))),
-        Format::Text | Format::Csv => render::text(plan, Some(image)),
+        Format::Json => json(&render::json(plan, image)),
+        Format::Text | Format::Csv => render::text(plan, image),
     };
     write(text.as_bytes())
 }
