@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs the units as the packages do and becomes systemd; for scripts/test/units.sh and engines.sh.
+# Installs the units as the packages do and becomes systemd; for scripts/test/{units,boots,engines}.sh.
 set -euo pipefail
 
 mkdir -p "/usr/lib/modules/$(uname -r)" /etc/docker
@@ -40,7 +40,7 @@ rm -f /etc/machine-id && : > /etc/machine-id
 : > /etc/fstab
 systemctl --root=/ set-default multi-user.target
 systemctl --root=/ enable docker.service
-systemctl --root=/ disable containerd.service podman.service podman-restart.service || true
+[ -n "${NVC_KEPT:-}" ] || systemctl --root=/ disable containerd.service podman.service podman-restart.service || true
 # docker.service asks for containerd's unit; dockerd finds the socket or starts its own.
 mkdir -p /etc/systemd/system/docker.service.d
 printf '[Unit]\nWants=\nAfter=network.target\nStartLimitIntervalSec=0\n[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd -H unix:///run/docker.sock\nLimitNOFILE=\nLimitNPROC=\nLimitCORE=\nOOMScoreAdjust=0\n' \

@@ -130,13 +130,13 @@ mkdir -p usr/share/nvidia-container-toolkit
 cp -a "$work/share/." usr/share/nvidia-container-toolkit/
 cp -a "$work/image" "$work/engines" "$work/pkg" "$work/packages" "$work"/*.so srv/
 # The suite without what is added below.
-mkdir srv/base
+mkdir -p srv/base
 mount --bind "$lower" srv/base
 mkdir -p usr/lib/nvc-sim srv/sim
 cp -a "$work/driver/proc" srv/sim/
 # A kernel with the modules shows /proc/driver/nvidia in every procfs; here these runtimes do.
 for runtime in usr/sbin/runc usr/bin/crun; do
-  mv "$runtime" usr/lib/nvc-sim/
+  [ -e "usr/lib/nvc-sim/${runtime##*/}" ] || mv "$runtime" usr/lib/nvc-sim/
   cp usr/bin/nvc-simruntime "$runtime"
 done
 mount -t proc proc proc
@@ -154,7 +154,7 @@ mkdir proc/driver/nvidia
 mount --bind srv/sim/proc/driver proc/driver
 mount --bind srv/sim/proc/devices proc/devices
 # A user namespace may mount a procfs only if an existing one is visible whole.
-mkdir srv/proc
+mkdir -p srv/proc
 mount -t proc proc srv/proc
 mount -t sysfs sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
@@ -180,7 +180,7 @@ find "$work/driver/dev" -type c ! -name null | while read -r node; do
   cp -a "$node" "$name"
 done
 ip link set lo up
-mkdir old
+mkdir -p old
 pivot_root . old
 umount -l old
 ldconfig
@@ -188,12 +188,13 @@ shift 2
 exec env -i HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
 '
 
+keep= # the next machine has the last one's disk, as after a reboot
 play() { # SUITE COMMAND...: runs the command in a new machine of that suite
   local suite=$1
   shift
   case $suite in bookworm | trixie | forky) ;; *) die "unknown suite $suite" ;; esac
   base "$suite"
-  rm -rf --one-file-system "$work"/{layer,changes,overlay,root,var}
+  [ -n "$keep" ] || rm -rf --one-file-system "$work"/{layer,changes,overlay,root,var}
   # A cgroup of its own is the root of what the machine sees.
   # shellcheck disable=SC2016
   bash -c 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"' bash "$cgroup" \
@@ -216,7 +217,7 @@ trap 'halt; cleanup' EXIT
 
 boot() { # SUITE: boots a new machine of that suite; $systemd is its PID 1
   case $1 in bookworm | trixie | forky) base "$1" ;; esac # its time does not count below
-  play "$1" container=nvc bash /srv/engines/boot.sh > "$work/console" 2>&1 &
+  play "$1" container=nvc NVC_KEPT="$keep" bash /srv/engines/boot.sh > "$work/console" 2>&1 &
   play_pid=$!
   local child grandchild
   # systemd is the child of unshare.
