@@ -40,7 +40,7 @@ for m in 0 1; do
   e=$( (exec 3</tmp/n$m) 2>&1); echo "own node $m: ${e##*: }"
 done
 ls /proc/driver/nvidia/gpus
-/sbin/ldconfig -p | grep -c libcuda.so.1
+/sbin/ldconfig -p | grep -v i386 | grep -c libcuda.so.1
 nvidia-smi -L'
 granted='No such device or address'
 expected() { # GPU [mknod]: the text for that GPU alone; 1:0 is the first MIG device of GPU 1

@@ -155,12 +155,12 @@ cp -a $capabilities /tmp/mig
 sed -i '/^mig /d; s/mig=on/mig=off/' /etc/nvidia-sim/profile
 rm -r $capabilities/gi*
 find /dev/nvidia-caps -name 'nvidia-cap1[45]*' -delete
-check "the path unit starts the refresh" until_true 20 has 'name: "1"'
+check "the timer's service" systemctl start nvidia-cdi-verify.service
+check "starts the refresh" until_true 20 has 'name: "1"'
 check "the MIG devices are gone" lacks 'name: 1:0'
 check "verify is content" nvidia-ctk --quiet cdi verify
 sleep 1
 check_cdi "the running docker gives the whole GPU" runs 1 --device nvidia.com/gpu=1
-# The change is in procfs only, for which the kernel sends no event.
 sed -i 's/mig=off/mig=on/; $a mig gpu=1 slot=0 gi=1 ci=0 uuid=MIG-7c5f2b9e-1d84-5a06-9b3c-e2f4a6d81030 name=3g.40gb' /etc/nvidia-sim/profile
 for number in 147 148; do mknod -m 444 /dev/other$number c 511 $number; mv /dev/other$number /dev/nvidia-caps/nvidia-cap$number; done
 cp -a /tmp/mig/gi1 $capabilities/
@@ -185,8 +185,6 @@ check "the former path" systemctl start nvidia-cdi-refresh.service
 check "has the file" test -s $spec -a ! -e /etc/cdi/gpus.yaml
 
 title "a boot with other major numbers"
-# It would notice the nodes before the check of what verify says.
-systemctl stop nvidia-cdi-refresh.path
 until_true 20 refreshed
 sed 's/^509 nvidia-uvm$/507 nvidia-uvm/; s/^511 nvidia-caps$/506 nvidia-caps/' /proc/devices > /tmp/devices
 mount --bind /tmp/devices /proc/devices
