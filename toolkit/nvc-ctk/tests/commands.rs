@@ -85,3 +85,45 @@ fn docker_has_no_command_as_a_source() {
         "{text}"
     );
 }
+
+/// A bug report has a line for what is not installed, too, and its JSON has the same facts.
+#[test]
+fn info_and_list_are_for_people_and_programs() {
+    let none = Path::new("/no/such");
+    let printed = |words: &[&str]| {
+        let output = ctk(none, words);
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = printed(&["info", "--no-gpus"]);
+    let json: serde_json::Value =
+        serde_json::from_str(&printed(&["info", "--no-gpus", "--format=json"])).unwrap();
+    for name in [
+        "version",
+        "kernel",
+        "distribution",
+        "kernel driver",
+        "dockerd",
+        "podman",
+        "nvidia-ctk",
+    ] {
+        let fact = json.get(name).unwrap_or_else(|| panic!("{name}: {json}"));
+        let fact = fact.as_str().unwrap_or("not installed");
+        assert!(text.contains(&format!("{name}: {fact}\n")), "{text}");
+    }
+    assert!(json.get("GPU").is_none());
+    assert!(said(&ctk(none, &["info"])).contains("--no-gpus leaves them alone"));
+    assert!(!ctk(none, &["info", "--format=xml"]).status.success());
+
+    let directory = tempfile::tempdir().unwrap();
+    let spec = r#"{"cdiVersion": "0.5.0", "kind": "v.com/gpu", "devices": [{"name": "0", "containerEdits": {"env": ["A=b"]}}]}"#;
+    fs::write(directory.path().join("a.json"), spec).unwrap();
+    let option = format!("--spec-dir={}", directory.path().display());
+    let list: serde_json::Value =
+        serde_json::from_str(&printed(&["cdi", "list", "--format=json", &option])).unwrap();
+    assert_eq!(list["devices"][0]["name"], "v.com/gpu=0");
+    assert_eq!(
+        list["devices"][0]["file"],
+        directory.path().join("a.json").to_str().unwrap()
+    );
+}
