@@ -539,7 +539,7 @@ for name, setting, first, level in (
         ('hook-path', {CONFIG_TOML: '[%s]\nmode = "legacy"\n[%s-hook]\npath = "/opt/hook"\n' % (RUNTIME_, RUNTIME_)},
          '/opt/hook is missing, which the runtime\'s mode legacy needs', 'WRONG'),
         ('variables-ignored', {CONFIG_TOML: 'accept-nvidia-visible-devices-envvar-when-unprivileged = false\n'},
-         'requests of unprivileged containers by variables are ignored', 'advice')):
+         'unprivileged containers request no GPU by variables', 'advice')):
     machine(name, first, level=level, files={**WITH_DOCKER, **setting, '/etc/passwd': 'root:x:0:0::/:/bin/sh\n',
                                              '/etc/group': 'root:x:0:\nvideo:x:44:\n'})
 machine('user-in-order', None, files={**WITH_DOCKER, **toml(CLI, 'user = "root:video"'), '/etc/passwd': 'root:x:0:0::/:/bin/sh\n',

@@ -43,11 +43,9 @@ pub(super) fn all(place: &Place) -> Vec<Finding> {
         }
     };
     let Ok(cache) = fs::read(place.path(CACHE)) else {
-        return vec![Finding::wrong(
-            format!("{} cannot be read", place.path(CACHE).display()),
-            "programs do not find the driver's libraries",
-            ldconfig(place),
-        )];
+        let what = format!("{} cannot be read", place.path(CACHE).display());
+        let symptom = "programs do not find the driver's libraries";
+        return vec![Finding::wrong(what, symptom, ldconfig(place))];
     };
     let entries = entries(&cache).unwrap_or_default();
     let native = entries.iter().filter(is_native_entry);
@@ -127,21 +125,15 @@ fn wrong(place: &Place, listed: &Path, symptom: &'static str) -> Option<Finding>
     if path.exists() || !place.is_host() && path.is_symlink() {
         return None;
     }
-    Some(match fs::read_link(&path) {
-        Ok(target) => Finding::wrong(
-            format!(
-                "{shown} is a link to {}, which is missing",
-                target.display()
-            ),
-            symptom,
-            step("install the driver's libraries again").and(ldconfig(place).text()),
+    let what = match fs::read_link(&path) {
+        Ok(target) => format!(
+            "{shown} is a link to {}, which is missing",
+            target.display()
         ),
-        Err(_) => Finding::wrong(
-            format!("{shown} is in the loader's cache, and is missing"),
-            symptom,
-            step("install the driver's libraries again").and(ldconfig(place).text()),
-        ),
-    })
+        Err(_) => format!("{shown} is in the loader's cache, and is missing"),
+    };
+    let repair = step("install the driver's libraries again").and(ldconfig(place).text());
+    Some(Finding::wrong(what, symptom, repair))
 }
 
 /// Returns the command that puts a directory's libraries into the cache.
@@ -176,10 +168,8 @@ fn not_listed(
     let mut files = driver.libraries(Abi::Native);
     let found = files.find(|file| file.path.file_name().to_string_lossy().starts_with(stem));
     let Some(file) = found else {
-        let (what, repair) = (
-            format!("{name} is missing"),
-            step("install the driver's libraries"),
-        );
+        let what = format!("{name} is missing");
+        let repair = step("install the driver's libraries");
         return Some(match name {
             // Not every machine computes.
             "libcuda.so.1" => Finding::advice(what, symptom, repair),

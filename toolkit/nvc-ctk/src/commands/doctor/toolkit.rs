@@ -130,13 +130,10 @@ pub(super) fn generate(kind: &str, driver_works: bool) -> Repair {
 fn no_cgroups(config: &Config) -> Option<Finding> {
     let has_daemon = Path::new(DAEMON).exists() || Path::new("/run/docker.sock").exists();
     (config.cli.no_cgroups && has_daemon).then(|| {
-        Finding::wrong(
-            format!(
-                "{NO_CGROUPS} is true, which is for rootless engines; this machine has docker's daemon"
-            ),
-            "docker run --gpus: Failed to initialize NVML: Unknown Error",
-            set(config, NO_CGROUPS, false),
-        )
+        let what = "is true, which is for rootless engines; this machine has docker's daemon";
+        let symptom = "docker run --gpus: Failed to initialize NVML: Unknown Error";
+        let repair = set(config, NO_CGROUPS, false);
+        Finding::wrong(format!("{NO_CGROUPS} {what}"), symptom, repair)
     })
 }
 
@@ -162,9 +159,11 @@ fn user(config: &Config) -> Option<Finding> {
     } else {
         return None;
     };
+    let what = format!("{USER} is \"{value}\", and {unknown}");
+    let symptom = "docker run --gpus: parse user/group failed: no such file or directory";
     Some(Finding::wrong(
-        format!("{USER} is \"{value}\", and {unknown}"),
-        "docker run --gpus: parse user/group failed: no such file or directory",
+        what,
+        symptom,
         set(config, USER, "root:root"),
     ))
 }
@@ -173,24 +172,21 @@ fn user(config: &Config) -> Option<Finding> {
 fn ldcache(config: &Config, place: &Place) -> Option<Finding> {
     let value = config.cli.ldcache.as_str();
     (!value.is_empty() && !place.path(value).exists()).then(|| {
-        Finding::wrong(
-            format!("{LDCACHE} is {value}, which is missing"),
-            "docker run --gpus: open failed: no such file or directory",
-            set(config, LDCACHE, "/etc/ld.so.cache"),
-        )
+        let what = format!("{LDCACHE} is {value}, which is missing");
+        let symptom = "docker run --gpus: open failed: no such file or directory";
+        Finding::wrong(what, symptom, set(config, LDCACHE, "/etc/ld.so.cache"))
     })
 }
 
 /// Advises on a setting of Kubernetes' guides, with which docker's requests are ignored.
 fn variables(config: &Config) -> Option<Finding> {
     (!config.accept_envvar_unprivileged).then(|| {
-        let origin = config.origin(ACCEPT_VARIABLES);
-        Finding::advice(
-            format!("{ACCEPT_VARIABLES} ({origin}) is false: requests of unprivileged containers by variables are ignored"),
-            "docker run --gpus and --runtime=nvidia: the container starts without a GPU; the journal says Ignoring devices requested",
-            set(config, ACCEPT_VARIABLES, true),
-        )
-        .note("leave it if only a device plugin, by volume mounts, gives GPUs on this machine")
+        let (key, origin) = (ACCEPT_VARIABLES, config.origin(ACCEPT_VARIABLES));
+        let what = format!("{key} ({origin}) is false: unprivileged containers request no GPU by variables");
+        let symptom = "docker run --gpus and --runtime=nvidia: the container starts without a GPU; the journal says \
+                       Ignoring devices requested";
+        Finding::advice(what, symptom, set(config, key, true))
+            .note("leave it if only a device plugin, by volume mounts, gives GPUs on this machine")
     })
 }
 
@@ -332,14 +328,12 @@ fn copies() -> Option<Finding> {
             return None;
         };
         let (first, second) = (first.display(), second.display());
-        Some(Finding::advice(
-            format!("{name} is installed twice: {first} is used, and not {second}"),
-            "which program works, and how new it is, depends on PATH; removing one installation may break the other",
-            step(format!(
-                "remove one: what make install wrote, with make uninstall; a package, with the package manager; what is left \
-                 over, with rm {first}"
-            )),
-        ))
+        let what = format!("{name} is installed twice: {first} is used, and not {second}");
+        let symptom = "which program works, and how new it is, depends on PATH";
+        let repair = format!(
+            "remove one: with make uninstall, with the package manager, or what is left over with rm {first}"
+        );
+        Some(Finding::advice(what, symptom, step(repair)))
     })
 }
 
@@ -352,15 +346,18 @@ fn cdi_hook() -> Option<Finding> {
     let path = std::env::var_os("PATH");
     let directories = programs::directories(path.as_deref());
     let paths = directories.iter().map(|one| one.join(CDI_HOOK));
-    let Some(found) = paths.into_iter().find(|path| path.exists()) else {
-        let what = "nvidia-cdi-hook is not in PATH";
-        return Some(Finding::wrong(
-            what,
-            symptom,
-            step("install nvidia-container-toolkit-base"),
-        ));
+    let (what, repair) = match paths.into_iter().find(|path| path.exists()) {
+        None => {
+            let what = "nvidia-cdi-hook is not in PATH".to_owned();
+            (what, step("install nvidia-container-toolkit-base"))
+        }
+        Some(found) => {
+            let chmod = format!("chmod 755 {}", word(&found.display()));
+            (
+                format!("{} is not executable", found.display()),
+                command(chmod),
+            )
+        }
     };
-    let what = format!("{} is not executable", found.display());
-    let repair = format!("chmod 755 {}", word(&found.display()));
-    Some(Finding::wrong(what, symptom, command(repair)))
+    Some(Finding::wrong(what, symptom, repair))
 }
