@@ -41,7 +41,7 @@ END
   podman run -d --name restarted --restart=always --network=none --device nvidia.com/gpu=0 localhost/image sleep 1000 &&
     systemctl enable podman-restart.service || return 1
   docker run -d --name gpus --restart=always --net=none --gpus device=0 image sleep 1000 &&
-    docker run -d --name runtime --restart=always --net=none --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0 image sleep 1000 || return 1
+    docker run -d --name runtime --restart=always --net=none --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=0 image sleep 1000 || return 1
   # From 28.2 on docker starts such a container at boot.
   if docker_cdi 28; then docker run -d --name cdi --restart=always --net=none --device nvidia.com/gpu=0 image sleep 1000 || return 1; fi
   # A user whose services start at boot.
