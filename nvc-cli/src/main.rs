@@ -51,7 +51,7 @@ fn run() -> u8 {
             let known: Vec<_> = commands.map(|command| command.name).collect();
             let hint = hints::did_you_mean(&word, &known);
             let hint = format!("hint: {word} is no command: {hint}");
-            nvc_program::messages::write_lines(std::iter::once(hint.as_str()).chain(text.lines()));
+            nvc_program::messages::write_lines(text.lines().chain([hint.as_str()]));
             return 1;
         }
     };

@@ -64,9 +64,8 @@ impl CommandError {
     pub(crate) fn lines(&self, program: &str) -> Vec<String> {
         let Self { category, error } = self;
         let mut lines: Vec<String> = cleanup(program, error).collect();
-        lines.extend(advice(error, Reader::Cli).map(|advice| format!("hint: {advice}")));
-        // Last, because docker's report of a failed hook ends with this text and ": unknown.".
         lines.push(format!("{program}: {category}: {}", error.message()));
+        lines.extend(advice(error, Reader::Cli).map(|advice| format!("hint: {advice}")));
         lines
     }
 }
@@ -121,8 +120,8 @@ mod tests {
             failure.lines("cli.real"),
             [
                 "cli.real: while cleaning up: unmount failed",
-                "hint: do y",
-                "cli.real: mount error: x"
+                "cli.real: mount error: x",
+                "hint: do y"
             ]
         );
         assert_eq!(

@@ -47,12 +47,12 @@ pub static TABLE: Command = Command {
          Exit status: 0 if all went well, 1 if not; the reason is on standard error, and nothing that `configure' \
          began is left behind.\n\n\
          See also: nvidia-smi(1), nvidia-modprobe(1), nvidia-ctk, ld.so(8), ldconfig(8)",
-    ..command(PROGRAM, "Makes NVIDIA GPUs and their driver usable inside a Linux container.", &[], "")
+    ..command(PROGRAM, "Make NVIDIA GPUs and their driver usable inside a Linux container.", &[], "")
 };
 
 const INFO: Command = Command {
     long_about: Some(
-        "Reports the driver's version and the GPUs, one block for each. MIG devices are shown with \
+        "Report the driver's version and the GPUs, one block for each. MIG devices are shown with \
          --format=json only.",
     ),
     options: &[
@@ -67,7 +67,7 @@ const INFO: Command = Command {
 #[rustfmt::skip]
 const LIST: Command = Command {
     long_about: Some(
-        "Lists what a container needs of the driver: device nodes, programs, libraries, sockets and firmware, \
+        "List what a container needs of the driver: device nodes, programs, libraries, sockets and firmware, \
          one path a line, as the driver root names them. Without options, everything.",
     ),
     options: &[
@@ -99,7 +99,7 @@ const LIST: Command = Command {
 #[rustfmt::skip]
 const CONFIGURE: Command = Command {
     long_about: Some(
-        "Puts the driver and chosen GPUs into a container that has been created but not yet started: ROOTFS is its \
+        "Put the driver and chosen GPUs into a container that has been created but not yet started: ROOTFS is its \
          root directory as the caller sees it, PID a process in its mount namespace. What is put there depends on \
          the capabilities asked for (--compute and the like). If anything fails, all of it is taken back.\n\n\
          Without --pid, the caller's parent is taken to be in the container already.",

@@ -18,21 +18,21 @@ pub static GLOBAL: [Opt; 4] = [
 #[rustfmt::skip]
 pub static ROOT: Command = Command {
     every: &GLOBAL,
-    options: &[flag("version", "Print the version").short('v')],
+    options: &[flag("version", "Print the version").short('v').aliases(&["V"])],
     after: examples::ROOT,
     ..group(
         PROGRAM,
-        "Generates CDI specifications, configures container engines for NVIDIA GPUs, and diagnoses problems",
+        "Generate CDI specifications, configure container engines for NVIDIA GPUs, and diagnose problems",
         &[CDI, CONFIGURATION, RUNTIME, INFO, DOCTOR, SYSTEM, HOOK],
     )
 };
 
 #[rustfmt::skip]
-const CDI: Command = group("cdi", "Generates, lists, checks and changes CDI specifications", &[
+const CDI: Command = group("cdi", "Generate, list, check and change CDI specifications", &[
     command("generate", "Write a specification of this machine's GPUs", GENERATE, examples::GENERATE),
     command("verify", "Compare specifications with this machine", VERIFY, examples::VERIFY),
     command("list", "Print the names of all devices that specifications define", LIST, examples::LIST),
-    group("transform", "Changes a specification", &[
+    group("transform", "Change a specification", &[
         command("root", "Move paths from one root to another", TRANSFORM, examples::TRANSFORM),
     ]),
 ]);
@@ -47,7 +47,7 @@ const CONFIGURATION: Command = Command {
 };
 
 #[rustfmt::skip]
-const RUNTIME: Command = group("runtime", "Configures container engines", &[
+const RUNTIME: Command = group("runtime", "Configure container engines", &[
     command("configure", "Register the NVIDIA runtime with an engine", CONFIGURE, examples::CONFIGURE),
     command("unregister", "Undo all registrations, before the toolkit is removed", UNREGISTER, examples::UNREGISTER),
 ]);
@@ -59,7 +59,7 @@ const INFO: Command = command("info", "Print what a bug report needs: driver, sy
 const DOCTOR: Command = command("doctor", "Find problems, and say how to repair them", PROBLEMS, examples::DOCTOR);
 
 #[rustfmt::skip]
-const SYSTEM: Command = group("system", "Creates device nodes and links to them", &[
+const SYSTEM: Command = group("system", "Create device nodes and links to them", &[
     command("create-dev-char-symlinks", "Create the links /dev/char/MAJOR:MINOR", LINKS, examples::LINKS),
     command("create-device-nodes", "Create the driver's control nodes", NODES, examples::NODES),
 ]);

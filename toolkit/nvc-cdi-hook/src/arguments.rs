@@ -18,7 +18,9 @@ pub(crate) static PROGRAM: [Opt; 4] = [
     DEBUG,
     QUIET,
     HELP,
-    flag("version", "Print the version").short('v'),
+    flag("version", "Print the version")
+        .short('v')
+        .aliases(&["V"]),
 ];
 
 /// Options of every hook.

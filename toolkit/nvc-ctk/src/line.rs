@@ -6,7 +6,7 @@ use nvc_options::given::boolean;
 use nvc_options::given::items;
 use nvc_options::scan::{Event, Scanner, URFAVE};
 use nvc_options::{Command, Opt, Takes};
-use nvc_program::hints::did_you_mean;
+use nvc_program::hints::{did_you_mean, nearest};
 
 use crate::table;
 
@@ -20,7 +20,7 @@ pub(crate) enum Read {
     /// An unknown command.
     Unknown { word: String, hint: String },
     /// An invalid command line.
-    Mistake { text: String, error: String },
+    Mistake { error: String, hint: String },
 }
 
 /// A command and the values of its options.
@@ -111,10 +111,7 @@ pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsStrin
         levels: vec![&table::ROOT],
         given: Vec::new(),
     };
-    parser.read(variable).unwrap_or_else(|error| Read::Mistake {
-        text: help(&parser.path()),
-        error,
-    })
+    parser.read(variable).unwrap_or_else(|mistake| mistake)
 }
 
 /// The state of the parser.
@@ -142,25 +139,27 @@ impl LineParser<'_> {
             .collect()
     }
 
-    fn read(&mut self, variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Read, String> {
+    /// Returns a mistake as the error.
+    fn read(&mut self, variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Read, Read> {
         let (mut rest, mut wants_help) = (Vec::new(), false);
         while let Some(event) = self.scanner.next(&self.tables()) {
-            let word = match event.map_err(|mistake| mistake.by_urfave())? {
-                Event::Option(opt, value) => {
-                    let value = value.map(OsStr::to_string_lossy).unwrap_or_default();
-                    match (opt.takes, opt.long) {
-                        (Takes::Flag, "help") => wants_help = true,
-                        (Takes::Flag, "version") => return Ok(Read::Text(version())),
-                        (Takes::Flag, _) => {
-                            let is_on = value.is_empty() || boolean(&value) == Some(true);
-                            self.given.push((opt, is_on.to_string()));
+            let word =
+                match event.map_err(|mistake| self.mistake(mistake.by_urfave(), mistake.name))? {
+                    Event::Option(opt, value) => {
+                        let value = value.map(OsStr::to_string_lossy).unwrap_or_default();
+                        match (opt.takes, opt.long) {
+                            (Takes::Flag, "help") => wants_help = true,
+                            (Takes::Flag, "version") => return Ok(Read::Text(version())),
+                            (Takes::Flag, _) => {
+                                let is_on = value.is_empty() || boolean(&value) == Some(true);
+                                self.given.push((opt, is_on.to_string()));
+                            }
+                            _ => self.given.push((opt, value.into_owned())),
                         }
-                        _ => self.given.push((opt, value.into_owned())),
+                        continue;
                     }
-                    continue;
-                }
-                Event::Word(word) => word.to_string_lossy(),
-            };
+                    Event::Word(word) => word.to_string_lossy(),
+                };
             let trimmed = word.trim();
             let command = self.node().commands.iter();
             let command = command.into_iter().find(|node| node.is_called(trimmed));
@@ -186,8 +185,29 @@ impl LineParser<'_> {
             _ if wants_help => Ok(Read::Text(help(&self.path()))),
             Some(word) if !does_something => Ok(self.unknown(word.clone())),
             None if !does_something => Ok(Read::Text(help(&self.path()))),
-            _ => self.collect(rest, variable).map(Read::CommandLine),
+            _ => match self.collect(rest, variable) {
+                Ok(line) => Ok(Read::CommandLine(line)),
+                Err(error) => Err(self.mistake(error, OsStr::new(""))),
+            },
         }
+    }
+
+    /// Returns the answer to a mistake in an option, with the nearest option, or else where all are listed.
+    fn mistake(&self, error: String, name: &OsStr) -> Read {
+        let options = self.tables().into_iter().flatten();
+        let known: Vec<_> = options
+            .filter(|opt| !opt.hidden)
+            .map(|opt| opt.long)
+            .collect();
+        let name = name.to_string_lossy();
+        let hint = match nearest(&name, &known) {
+            Some(near) if near != name => format!("did you mean --{near}?"),
+            _ => {
+                let words = [&[table::PROGRAM], &self.path()[..], &["--help"]].concat();
+                format!("{} lists the options", words.join(" "))
+            }
+        };
+        Read::Mistake { error, hint }
     }
 
     /// Returns the answer to a word that is no command here.

@@ -50,9 +50,9 @@ fn run() -> u8 {
             messages::write_line(&format!("hint: {hint}"));
             return 3;
         }
-        Read::Mistake { text, error } => {
-            let _ = logging::print(&text);
+        Read::Mistake { error, hint } => {
             messages::write_line(&error);
+            messages::write_line(&format!("hint: {hint}"));
             return 1;
         }
     };
