@@ -38,6 +38,12 @@ pub(crate) fn open_sibling(descriptors: BorrowedFd<'_>, name: &str) -> Result<Ow
     openat(descriptors, name.as_str(), flags, Mode::empty())
 }
 
+/// Returns the mount table of this thread's namespace.
+pub(crate) fn mount_table(descriptors: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+    let table = open_sibling(descriptors, "mountinfo")?;
+    read_file::read(File::from(table), u64::MAX)
+}
+
 /// Reads the id from `fdinfo`: before Linux 5.8, statx(2) does not report it.
 fn from_fdinfo(fd: BorrowedFd<'_>, descriptors: BorrowedFd<'_>) -> Result<u64, Errno> {
     let info = open_sibling(descriptors, &format!("fdinfo/{}", fd.as_raw_fd()))?;

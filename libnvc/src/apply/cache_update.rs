@@ -52,59 +52,6 @@ pub(super) struct UpdateContext<'w, 't, 'd> {
 }
 
 impl UpdateContext<'_, '_, '_> {
-    /// Adds the files that the engine, or an earlier configuration, has mounted in the directories to those that were put
-    /// there. A builtin update of a container that is not entered by a hook does not need them: its cache has them.
-    ///
-    /// # Errors
-    /// Kind [`ErrorKind::Volume`]: a volume, mounted later, hides a library of the engine's.
-    pub(super) fn add_mounted(&self, update: &mut CacheUpdate<'_>) -> Result<()> {
-        let is_hook = self.container.process.directory().is_none();
-        let news = match update {
-            CacheUpdate::Builtin(..) if !is_hook => return Ok(()),
-            CacheUpdate::Run(_, news) | CacheUpdate::Builtin(_, news) => news,
-        };
-        let root = &self.tree.root;
-        let open = |path: &Path| {
-            let directory = root.resolve_directory(path).ok()?;
-            let stat = inroot::stat(directory.as_fd()).ok()?;
-            Some((directory, identity(&stat)))
-        };
-        let directories = news.directories.iter().chain(news.folders);
-        let directories = directories.filter_map(|path| Some((path, open(path.as_path())?)));
-        let directories: Vec<_> = directories.collect();
-        let mut known = HashMap::new();
-        for point in self.tree.authority.mount_points() {
-            let (Some(above), Some(name)) = (point.parent(), point.file_name()) else {
-                continue;
-            };
-            if !library::is_name(name.as_bytes()) {
-                continue;
-            }
-            let above = above.to_owned();
-            let opened = known
-                .entry(above)
-                .or_insert_with_key(|above| Some(open(above)?.1));
-            let mut found = directories.iter();
-            let found = found.find(|(_, (_, identity))| Some(*identity) == *opened);
-            let Some((directory, (fd, _))) = found else {
-                continue;
-            };
-            let at = directory.join(name);
-            if is_hook && is_hidden(fd, name) {
-                let error = Error::fault(
-                    ErrorKind::Volume,
-                    at,
-                    format!("a volume on {directory} hides it"),
-                );
-                return Err(error
-                    .context("the engine's mount of a library cannot be used")
-                    .hint("mount the volume elsewhere, or before the library"));
-            }
-            news.placed.push(at);
-        }
-        Ok(())
-    }
-
     /// Finds the places of a hook's folders, if the update writes a cache.
     pub(super) fn place_folders(
         &mut self,
@@ -239,6 +186,63 @@ impl UpdateContext<'_, '_, '_> {
         let started = ldconfig.start(self.tree.root.as_fd(), bounds)?;
         Ok(started.map(|ldconfig| Running { ldconfig, former }))
     }
+}
+
+/// Adds the files that the engine, or an earlier configuration, has mounted in the directories to those that were put
+/// there. A builtin update of a container that is not entered by a hook does not need them: its cache has them.
+///
+/// # Errors
+/// Kind [`ErrorKind::Volume`]: a volume, mounted later, hides a library of the engine's.
+pub(super) fn add_mounted(
+    update: &mut CacheUpdate<'_>,
+    tree: &Tree<'_>,
+    container: &Container,
+) -> Result<()> {
+    let is_hook = container.process.directory().is_none();
+    let news = match update {
+        CacheUpdate::Builtin(..) if !is_hook => return Ok(()),
+        CacheUpdate::Run(_, news) | CacheUpdate::Builtin(_, news) => news,
+    };
+    let root = &tree.root;
+    let open = |path: &Path| {
+        let directory = root.resolve_directory(path).ok()?;
+        let stat = inroot::stat(directory.as_fd()).ok()?;
+        Some((directory, identity(&stat)))
+    };
+    let directories = news.directories.iter().chain(news.folders);
+    let directories = directories.filter_map(|path| Some((path, open(path.as_path())?)));
+    let directories: Vec<_> = directories.collect();
+    let mut known = HashMap::new();
+    for point in tree.authority.mount_points() {
+        let (Some(above), Some(name)) = (point.parent(), point.file_name()) else {
+            continue;
+        };
+        if !library::is_name(name.as_bytes()) {
+            continue;
+        }
+        let above = above.to_owned();
+        let opened = known
+            .entry(above)
+            .or_insert_with_key(|above| Some(open(above)?.1));
+        let mut found = directories.iter();
+        let found = found.find(|(_, (_, identity))| Some(*identity) == *opened);
+        let Some((directory, (fd, _))) = found else {
+            continue;
+        };
+        let at = directory.join(name);
+        if is_hook && is_hidden(fd, name) {
+            let error = Error::fault(
+                ErrorKind::Volume,
+                at,
+                format!("a volume on {directory} hides it"),
+            );
+            return Err(error
+                .context("the engine's mount of a library cannot be used")
+                .hint("mount the volume elsewhere, or before the library"));
+        }
+        news.placed.push(at);
+    }
+    Ok(())
 }
 
 /// Returns true if a name in a directory does not lead to what was mounted there.

@@ -10,7 +10,7 @@ use std::sync::mpsc::Receiver;
 use nix::errno::Errno;
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat};
 
-use crate::apply::cache_update::{Update, UpdateContext};
+use crate::apply::cache_update::{Update, UpdateContext, add_mounted};
 use crate::apply::cgroup;
 use crate::apply::entrance::{become_owner, enter, own_descriptors};
 use crate::apply::journal::{Journal, Mark};
@@ -137,13 +137,7 @@ fn all_steps(
     let warnings = &mut attempts.skipped.reasons;
     let mut cache = work.cache;
     if let Some(update) = &mut cache {
-        let context = UpdateContext {
-            tree: &mut tree,
-            container,
-            descriptors,
-            journal,
-        };
-        context.add_mounted(update)?;
+        add_mounted(update, &tree, container)?;
     }
     let update = match cache {
         None => Update::None,

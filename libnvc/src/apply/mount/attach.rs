@@ -1,7 +1,6 @@
 //! Attaches mounts to their mount points, without duplicates and without propagating to the host.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -16,9 +15,8 @@ use crate::apply::mount::source::ReadySource;
 use crate::apply::mount::target::Target;
 use crate::error::{Error, Result};
 use crate::inroot;
-use crate::mount_id::{mount_id_by, open_sibling};
+use crate::mount_id::{mount_id_by, mount_table};
 use crate::mountinfo;
-use crate::read_file;
 use crate::sys::mount::{self, MountAttributes};
 
 /// Attaches mounts in the container's namespace.
@@ -141,7 +139,7 @@ impl<'a> Attacher<'a> {
             return Ok(shared);
         }
         if self.shared.is_none() {
-            let text = self.read_sibling("mountinfo");
+            let text = mount_table(self.descriptors.as_fd());
             let text = text.map_err(|errno| {
                 Error::file("read failed", "/proc/thread-self/mountinfo", errno)
             })?;
@@ -183,18 +181,12 @@ impl<'a> Attacher<'a> {
     ///
     /// The kernel reuses ids immediately. The mount point does not identify a mount, because it can be renamed.
     pub(in crate::apply) fn mounts(&self) -> Result<HashMap<u64, String>, Errno> {
-        Ok(mountinfo::marks(&self.read_sibling("mountinfo")?))
+        Ok(mountinfo::marks(&mount_table(self.descriptors.as_fd())?))
     }
 
     /// Returns the id of the mount that a descriptor is on.
     pub(in crate::apply) fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
         mount_id_by(fd, self.descriptors.as_fd())
-    }
-
-    /// Reads a file beside this thread's `fd` directory in /proc.
-    fn read_sibling(&self, name: &str) -> Result<Vec<u8>, Errno> {
-        let fd = open_sibling(self.descriptors.as_fd(), name)?;
-        read_file::read(File::from(fd), u64::MAX)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::apply::volumes::rights::Rights;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
-use crate::mount_id::{mount_id_by, open_sibling};
+use crate::mount_id::{mount_id_by, mount_table, open_sibling};
 use crate::mountinfo;
 use crate::read_file;
 use crate::sys::mount::{self, MountAttributes, MountSource};
@@ -347,18 +347,15 @@ impl Authority {
         if let Ok(MountSource { kind, root }) = mount::describe(directory) {
             return Ok(of(&kind, &root));
         }
-        let (id, text) = (self.mount_id(directory)?, self.table()?);
+        let (id, text) = (
+            self.mount_id(directory)?,
+            mount_table(self.descriptors.as_fd())?,
+        );
         Ok(mountinfo::find(&text, id).is_some_and(|line| of(line.kind, line.root)))
     }
 
     fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
         mount_id_by(fd, self.descriptors.as_fd())
-    }
-
-    /// Returns the mount table of this thread's namespace.
-    fn table(&self) -> Result<Vec<u8>, Errno> {
-        let table = open_sibling(self.descriptors.as_fd(), "mountinfo")?;
-        read_file::read(File::from(table), u64::MAX)
     }
 
     /// Describes a failure because a directory is on a volume, which it names, or on a read-only root.
@@ -381,13 +378,13 @@ impl Authority {
     /// Returns the mount point of a directory's mount in the container.
     fn mount_point(&self, directory: BorrowedFd<'_>) -> Option<PathBuf> {
         let id = self.mount_id(directory).ok()?;
-        let text = self.table().ok()?;
+        let text = mount_table(self.descriptors.as_fd()).ok()?;
         Some(self.in_container(&mountinfo::find(&text, id)?.point()))
     }
 
     /// Returns all mount points in the container, as far as the table can be read.
     pub(in crate::apply) fn mount_points(&self) -> Vec<PathBuf> {
-        let text = self.table().unwrap_or_default();
+        let text = mount_table(self.descriptors.as_fd()).unwrap_or_default();
         let points = mountinfo::entries(&text).map(|line| line.point());
         points.map(|point| self.in_container(&point)).collect()
     }
