@@ -301,6 +301,46 @@ fn as_character(node: &mut DeviceNode) {
     }
 }
 
+/// Rejects a file whose devices another file in the same directory defines: engines would drop both.
+pub fn check_siblings(path: &Path, spec: &Spec) -> Result<()> {
+    let Some(directory) = path.parent() else {
+        return Ok(());
+    };
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Ok(()); // created later, or the write reports the error
+    };
+    for entry in entries.flatten() {
+        let other = entry.path();
+        let is_spec = other
+            .extension()
+            .is_some_and(|e| e == "json" || e == "yaml");
+        if !is_spec || other.file_name() == path.file_name() {
+            continue;
+        }
+        let Ok(sibling) = read(&other) else {
+            continue; // engines skip it too
+        };
+        if sibling.kind != spec.kind {
+            continue;
+        }
+        if let Some(device) = spec
+            .devices
+            .iter()
+            .find(|d| sibling.device(&d.name).is_some())
+        {
+            let text = format!(
+                "{} defines {}={} too; engines would drop the device",
+                other.display(),
+                spec.kind,
+                device.name
+            );
+            let hint = format!("remove {}, or write to it", other.display());
+            return Err(Error::new(ErrorKind::InvalidArgument, text).hint(hint));
+        }
+    }
+    Ok(())
+}
+
 /// Reads and validates one specification.
 pub fn read(path: &Path) -> Result<Spec> {
     let spec = super::parse(&content(path)?)?;

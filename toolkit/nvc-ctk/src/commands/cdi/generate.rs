@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
 use nvc_cdi::emit::{Format, text};
-use nvc_cdi::{STANDARD_DIRECTORIES, Spec, file, names, version};
+use nvc_cdi::{STANDARD_DIRECTORIES, Spec, file, names, registry, version};
 use nvc_generate::{
     Channels, Csv, Files, Find, GeneratedSpecs, HookProgram, Hooks, Mode, Names, Naming, Options,
     PARTS, Rendering, generate,
@@ -73,7 +73,7 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
         .collect();
     if is_read_by_engines(&path, line) {
         for (path, spec) in &files {
-            file::check_siblings(path, spec)?;
+            registry::check_siblings(path, spec)?;
         }
     }
     for (path, spec) in &files {
