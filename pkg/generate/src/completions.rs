@@ -12,21 +12,26 @@ use nvc_options::args::PROGRAM;
 
 /// Writes below `share`.
 pub(crate) fn write(share: &Path) -> io::Result<()> {
+    write_of(PROGRAM, table, share)
+}
+
+/// Writes those of a program with this table.
+pub(crate) fn write_of(program: &str, table: fn() -> Command, share: &Path) -> io::Result<()> {
     for (shell, place) in [
         (
             Shell::Bash,
-            format!("bash-completion/completions/{PROGRAM}"),
+            format!("bash-completion/completions/{program}"),
         ),
-        (Shell::Zsh, format!("zsh/site-functions/_{PROGRAM}")),
+        (Shell::Zsh, format!("zsh/site-functions/_{program}")),
         (
             Shell::Fish,
-            format!("fish/vendor_completions.d/{PROGRAM}.fish"),
+            format!("fish/vendor_completions.d/{program}.fish"),
         ),
     ] {
         let mut script = Vec::new();
-        generate(shell, &mut table(), PROGRAM, &mut script);
+        generate(shell, &mut table(), program, &mut script);
         if shell == Shell::Bash {
-            script = fix_bash(script, PROGRAM)?;
+            script = fix_bash(script, program)?;
         }
         crate::save(&share.join(place), &script)?;
     }
@@ -38,7 +43,7 @@ pub(crate) fn write(share: &Path) -> io::Result<()> {
 /// * It spells the states of a command's options in two ways where the program's name has a hyphen
 ///   (<https://github.com/clap-rs/clap/issues/6421>).
 /// * It knows `--option value` only, and bash makes three words of `--option=value`.
-pub(crate) fn fix_bash(script: Vec<u8>, program: &str) -> io::Result<Vec<u8>> {
+fn fix_bash(script: Vec<u8>, program: &str) -> io::Result<Vec<u8>> {
     let mut script = String::from_utf8(script).map_err(io::Error::other)?;
     let state = program.replace('-', "__");
     let misspelt = program.replace('-', "__subcmd__");

@@ -4,12 +4,13 @@ use std::io;
 use std::path::Path;
 
 use clap::Command;
-use clap_complete::{Shell, generate};
+use clap::builder::PossibleValuesParser;
 use clap_mangen::Man;
 use nvc_help::ctk;
 use nvc_options::ctk::PROGRAM;
+use nvc_policy::config::keys::KEYS;
 
-use crate::completions::fix_bash;
+use crate::completions;
 
 /// Sections that the table does not contain.
 const SECTIONS: &str = include_str!("../../man/nvidia-ctk.sections");
@@ -20,28 +21,61 @@ const DESCRIPTION: &str = "Prepares a machine for containers with GPUs: writes t
     CRI-O, and undoes that; changes config.toml; and finds out why a container gets no GPU. It changes no running \
     container. The command to begin with is doctor.";
 
+/// The modes of `cdi generate`.
+const MODES: [&str; 11] = [
+    "auto",
+    "csv",
+    "gdrcopy",
+    "gds",
+    "imex",
+    "management",
+    "mig-caps",
+    "mofed",
+    "nvml",
+    "nvswitch",
+    "wsl",
+];
+
 /// Writes below `share`.
 pub(crate) fn write(share: &Path, date: &str) -> io::Result<()> {
     crate::save(&share.join(format!("man/man1/{PROGRAM}.1")), &page(date)?)?;
-    for (shell, file) in [
-        (
-            Shell::Bash,
-            format!("bash-completion/completions/{PROGRAM}"),
-        ),
-        (Shell::Zsh, format!("zsh/site-functions/_{PROGRAM}")),
-        (
-            Shell::Fish,
-            format!("fish/vendor_completions.d/{PROGRAM}.fish"),
-        ),
-    ] {
-        let mut text = Vec::new();
-        generate(shell, &mut ctk(), PROGRAM, &mut text);
-        if shell == Shell::Bash {
-            text = fix_bash(text, PROGRAM)?;
+    completions::write_of(PROGRAM, table, share)
+}
+
+/// The table, with the values that a shell can offer.
+fn table() -> Command {
+    described(ctk())
+}
+
+fn described(command: Command) -> Command {
+    let command = match command.get_name() {
+        "config" => command.mut_arg("set", |arg| {
+            let keys: Vec<&'static str> = KEYS.iter().map(|key| key.name).collect();
+            arg.value_parser(PossibleValuesParser::new(keys))
+        }),
+        "list" | "verify" | "info" | "doctor" => {
+            command.mut_arg("format", |arg| arg.value_parser(["text", "json"]))
         }
-        crate::save(&share.join(file), &text)?;
-    }
-    Ok(())
+        _ => command,
+    };
+    command
+        .mut_args(|arg| {
+            let values: &[&str] = match arg.get_id().as_str() {
+                "mode" => &MODES,
+                "format" if arg.get_possible_values().is_empty() => &["json", "yaml"],
+                "device-name-strategy" => &["index", "uuid", "type-index"],
+                "device-id" => &["all", "none"],
+                "hooks" => &["separate", "merged"],
+                "style" => &["files", "live"],
+                "relative-to" => &["host", "container"],
+                "runtime" => &["docker", "containerd", "crio"],
+                "config-source" => &["file", "command"],
+                "config-mode" => &["config-file", "oci-hook"],
+                _ => return arg,
+            };
+            arg.value_parser(PossibleValuesParser::new(values.to_vec()))
+        })
+        .mut_subcommands(described)
 }
 
 /// One page: the program, then each command with its options.
@@ -133,6 +167,15 @@ mod tests {
             (&["runtime", "conf"], "configure"),
             (&["cdi", "generate", "--outp"], "--output"),
             (&["cdi", "transform", "root", "--fr"], "--from"),
+            (&["cdi", "generate", "--mode", "man"], "management"),
+            (
+                &["runtime", "configure", "--runtime", "c"],
+                "containerd crio",
+            ),
+            (&["doctor", "--format", "j"], "json"),
+            (&["cdi", "generate", "--format", "y"], "yaml"),
+            (&["config", "--set", "disable-r"], "disable-require"),
+            (&["cdi", "generate", "--device-i"], "--device-id"),
             (
                 &["system", "create-device-nodes", "--contr"],
                 "--control-devices",
@@ -155,7 +198,7 @@ mod tests {
             "nvidia-ctk config default",
             "--remove",
             "--quiet",
-            "generates CDI specifications",
+            "generate CDI specifications",
             "The command to begin with",
         ] {
             assert!(page.contains(word), "{word}");

@@ -80,7 +80,7 @@ fn arg(option: &'static Opt) -> Arg {
     let arg = Arg::new(option.long)
         .long(option.long)
         .short(option.short)
-        .visible_aliases(option.aliases)
+        .aliases(option.aliases)
         .help(help)
         .hide(option.hidden);
     let Some(name) = option.takes.name() else {

@@ -20,6 +20,8 @@ mod specifications;
 mod toolkit;
 mod units;
 
+use std::io::IsTerminal as _;
+
 use libnvc::host::DeviceInfo;
 use libnvc::{Result, printable};
 use nvc_cdi::{Registry, STANDARD_DIRECTORIES};
@@ -114,7 +116,7 @@ pub(super) fn run(line: &CommandLine) -> Result<u8> {
     print(&if as_json {
         to_json(&checks)
     } else {
-        to_text(&checks, line.flag("details"))
+        to_text(&checks, line.flag("details"), has_colours())
     })?;
     Ok(u8::from(count(&checks, true) > 0))
 }
@@ -181,15 +183,25 @@ fn count_ok(checks: &[Check]) -> usize {
     ok.count()
 }
 
-fn to_text(checks: &[Check], with_details: bool) -> String {
+/// Returns true if the answer goes to a terminal whose user has not asked for no colours (no-color.org).
+fn has_colours() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !refused && std::io::stdout().is_terminal()
+}
+
+fn to_text(checks: &[Check], with_details: bool, with_colours: bool) -> String {
     let mut text = String::new();
     for level in Level::ALL {
-        let word = if level.is_wrong() { "WRONG" } else { "advice" };
+        let word = match (level.is_wrong(), with_colours) {
+            (true, true) => "\x1b[1;31mWRONG   \x1b[0m",
+            (true, false) => "WRONG   ",
+            (false, _) => "advice  ",
+        };
         for check in checks {
             let findings = check.findings.iter();
             for finding in findings.filter(|finding| finding.level == level) {
                 // Some words are a daemon's or a file's, and must neither forge a line nor reach the terminal raw.
-                text += &format!("{word:8} {}: {}\n", check.name, printable(&finding.what));
+                text += &format!("{word} {}: {}\n", check.name, printable(&finding.what));
                 text += &format!("         symptom: {}\n", printable(&finding.symptom));
                 text += &format!("         repair: {}\n", printable(finding.repair.text()));
                 if let Some(note) = finding.note {
@@ -261,7 +273,7 @@ mod tests {
             name: "docker",
             findings: vec![finding],
         }];
-        let text = to_text(&checks, true);
+        let text = to_text(&checks, true, false);
         assert_eq!(text.lines().count(), 5, "{text}");
         assert!(!text.contains(['\x1b', '\x07']), "{text}");
     }
@@ -276,7 +288,7 @@ mod tests {
             check("two", vec![]),
             check("three", vec![stale]),
         ];
-        let text = to_text(&checks, false);
+        let text = to_text(&checks, false, false);
         assert_eq!(
             text,
             "WRONG    three: b\n         symptom: s\n         repair: r\n         note: n\n         details: 2, with --details\n\
@@ -284,7 +296,12 @@ mod tests {
              ok       two\n\
              1 wrong, 1 advice, 1 ok\n"
         );
-        let text = to_text(&checks, true);
+        let text = to_text(&checks, true, false);
         assert!(text.contains("note: n\n         - d1\n         - d2\nadvice"));
+        let text = to_text(&checks, false, true);
+        assert!(
+            text.starts_with("\x1b[1;31mWRONG   \x1b[0m three: b\n"),
+            "{text}"
+        );
     }
 }
