@@ -8,7 +8,6 @@ use libnvc::{Error, ErrorKind, Result};
 use log::info;
 use nvc_hostfile::HostFile;
 
-use super::change::read;
 use super::daemon::CommandLine;
 use super::{Change, Files, IsRemoved, Removed, Runtime, Text, containerd, crio, docker, matching};
 
@@ -185,7 +184,9 @@ pub(crate) fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Ve
     let mut others = Vec::new();
     for path in engine.others(&wanted.config, text, wanted.drop_in.as_deref())? {
         let is_ours = wanted.drop_in.as_ref() == Some(&path);
-        if let (false, Some(text)) = (is_ours, read(&path)?) {
+        let other = (!is_ours).then(|| open(&path)).transpose()?;
+        if let Some(text) = other.as_ref().and_then(HostFile::text) {
+            let text = text.into();
             others.push(Text { path, text });
         }
     }
