@@ -100,6 +100,17 @@ impl HostFile {
         self.text.as_deref()
     }
 
+    /// Returns true if there is a file and no user but root and the caller may write to it.
+    #[must_use]
+    pub fn is_trusted(&self) -> bool {
+        let (directory, name) = (self.place.directory(), &self.place.name);
+        let stat = self.old.as_ref().and_then(|file| fstat(file).ok());
+        stat.is_some_and(|stat| {
+            let caller = Caller::current();
+            caller.file(&self.path, directory, name, &stat).is_none()
+        })
+    }
+
     /// Replaces the text. The file keeps owner, mode and attributes; a new one has this mode, less the umask. A file that
     /// the caller may write, but not replace by one of the same owner and group, is written in place.
     ///

@@ -8,12 +8,13 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use libnvc::Result;
 use libnvc::host::CharDrivers;
+use libnvc::{Result, printable};
 use log::warn;
 use nvc_cdi::registry::SpecFile;
 use nvc_cdi::{Registry, Spec, compare, file};
 use nvc_generate::generate;
+use nvc_hostfile::HostFile;
 use nvc_program::hints::{Reader, advice};
 use serde_json::json;
 
@@ -83,10 +84,12 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<u8> {
 }
 
 /// Returns the command line of a file, if this program wrote it, and the machine that it was made on, if it says so.
+/// The comment of a file that another user can change is not believed: it names a driver root, whose library would run.
 fn origin(found: &SpecFile) -> Option<(Vec<String>, Option<String>)> {
-    let text = std::fs::read_to_string(&found.path).ok()?;
-    let machine = file::machine_of(&text).map(String::from);
-    Some((file::command_of(&text)?, machine))
+    let file = HostFile::open(&found.path).ok()?;
+    let text = file.text().filter(|_| file.is_trusted())?;
+    let machine = file::machine_of(text).map(String::from);
+    Some((file::command_of(text)?, machine))
 }
 
 /// Returns the files of a registry that name files that are gone, so that no container starts, or that were made on a
@@ -267,12 +270,15 @@ fn to_text(findings: &[Finding], with_details: bool) -> String {
         let mut left_out = 0;
         for (n, finding) in of_file.iter().enumerate() {
             if n == 0 {
-                text += &format!("{}:\n", finding.file.display());
+                text += &format!(
+                    "{}:\n",
+                    printable(finding.file.as_os_str().as_encoded_bytes())
+                );
             }
-            text += &format!("  {}\n", finding.text);
+            text += &format!("  {}\n", printable(&finding.text));
             if with_details {
                 for detail in &finding.details {
-                    text += &format!("  - {detail}\n");
+                    text += &format!("  - {}\n", printable(detail));
                 }
             } else {
                 left_out += finding.details.len();
@@ -281,7 +287,7 @@ fn to_text(findings: &[Finding], with_details: bool) -> String {
             repairs.extend(repair.filter(|repair| !repairs.contains(repair)));
         }
         for repair in repairs {
-            text += &format!("  repair: {repair}\n");
+            text += &format!("  repair: {}\n", printable(repair));
         }
         if left_out > 0 {
             text += &format!("  details: {left_out}, with --details\n");
