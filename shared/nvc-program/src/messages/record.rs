@@ -1,9 +1,14 @@
 //! Formats log records in the two forms that container engines parse: key=value text and JSON lines.
 
+use std::borrow::Cow;
+
 use libnvc::{printable, printable_up_to};
 use serde_json::json;
 
 use crate::utc::Utc;
+
+/// Length limit of a quoted text.
+const MAX_LEN: usize = 4 << 10;
 
 /// Severity of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +62,7 @@ pub enum Format {
 
 /// Formats one record with its newline.
 pub fn record(format: Format, level: Level, text: &str) -> String {
-    let text = printable(text);
+    let text = escaped(text);
     match format {
         Format::Text => framed(level, &text),
         Format::Json => {
@@ -65,6 +70,16 @@ pub fn record(format: Format, level: Level, text: &str) -> String {
             format!("{}\n", json!({"level": level, "msg": text, "time": time}))
         }
     }
+}
+
+/// Escapes a text that is quoted afterwards, which at most doubles it.
+fn escaped(text: &str) -> Cow<'_, str> {
+    let whole = printable(text);
+    let more = whole.matches(['"', '\\']).count();
+    if whole.len() + more <= MAX_LEN {
+        return whole;
+    }
+    printable_up_to(MAX_LEN / 2, text)
 }
 
 /// Formats one record as text in at most `limit` bytes, with its newline; empty if not even the frame fits.
@@ -113,6 +128,20 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
         assert_eq!(json["level"], "error");
         assert_eq!(json["msg"], "a \"b\"");
+    }
+
+    #[test]
+    fn long_texts_have_their_limit_after_quoting() {
+        for format in [Format::Text, Format::Json] {
+            let empty = record(format, Level::Error, "").len();
+            for text in ["\"", "\\", "\n", "a"] {
+                let length = record(format, Level::Error, &text.repeat(1 << 20)).len();
+                assert!(
+                    length <= empty + MAX_LEN && length > 2000,
+                    "{text}: {length}"
+                );
+            }
+        }
     }
 
     #[test]
