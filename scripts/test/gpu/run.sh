@@ -32,11 +32,16 @@ if [ $stage = first ]; then
   # A file system may be read-only; then the report is only printed.
   report=
   for place in "$here" "${OLDPWD:-$here}" "${HOME:-/}" /var/tmp; do
-    if [ ! "$report" ] && (: > "$place/nvc-test-gpu-report.txt") 2>/dev/null; then
-      report=$place/nvc-test-gpu-report.txt
+    file=$place/nvc-test-gpu-report.txt
+    # No link is followed: the file is a new one, in place of an earlier report.
+    if [ ! "$report" ] && [ -d "$place" ]; then
+      rm -f "$file" 2>/dev/null || bin/busybox rm -f "$file" 2>/dev/null
+      set -C
+      if [ ! -e "$file" ] && [ ! -L "$file" ] && command exec 3> "$file"; then report=$file; fi 2>/dev/null
+      set +C
     fi
   done
-  exec 3> "${report:-/dev/null}"
+  [ "$report" ] || exec 3> /dev/null
   tell() { printf '%s\n' "$*"; printf '%s\n' "$*" >&3; }
   # A root with busybox alone may have it under that name only.
   machine=$(uname -m 2>/dev/null || bin/busybox uname -m 2>/dev/null || echo "of an unknown architecture")
