@@ -55,6 +55,8 @@ units="nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify.time
 is_host=
 if [ ! "$DESTDIR" ] && [ "$(id -u)" = 0 ]; then is_host=yes; fi
 runs_systemd() { [ -d /run/systemd/system ] && command -v systemctl >/dev/null; }
+# A file of a package, if both kinds of installation are on the machine.
+owned() { dpkg -S "$1" >/dev/null 2>&1 || rpm -qf "$1" >/dev/null 2>&1; }
 had_units=
 [ ! -e "$DESTDIR$UNITDIR/nvidia-docker-plugin.socket" ] || had_units=yes
 
@@ -63,7 +65,18 @@ had_units=
 if [ "$uninstall" ] && [ "$is_host" ]; then
   [ ! -x "$BINDIR/nvidia-ctk" ] || "$BINDIR/nvidia-ctk" runtime unregister || true
   # shellcheck disable=SC2086 # several words
-  if [ "$had_units" ] && runs_systemd; then systemctl disable --now $units nvidia-docker-plugin.service || true; fi
+  if [ "$had_units" ] && runs_systemd; then
+    # A package's unit of the same name stays as it is: it was hidden, and counts again.
+    kept='' gone=''
+    for unit in $units nvidia-docker-plugin.service; do
+      if owned "/usr/lib/systemd/system/$unit" || owned "/lib/systemd/system/$unit"; then
+        ! systemctl is-enabled -q "$unit" 2>/dev/null || kept="$kept $unit"
+      else
+        gone="$gone $unit"
+      fi
+    done
+    [ ! "$gone" ] || systemctl disable --now $gone || true
+  fi
 elif [ "$uninstall" ] && [ ! "$DESTDIR" ]; then
   echo "install: as root, before this: $BINDIR/nvidia-ctk runtime unregister; systemctl disable --now $units"
 fi
@@ -71,6 +84,7 @@ fi
 # put MODE SOURCE DESTINATION
 put() {
   if [ "$uninstall" ]; then
+    [ "$DESTDIR" ] || ! owned "$3" || return 0
     rm -f "$DESTDIR$3"
   else
     [ -e "$2" ] || { echo "install: $2 is missing; build it first (make build)" >&2; exit 1; }
@@ -80,7 +94,7 @@ put() {
 
 # link TARGET NAME
 link() {
-  if [ "$uninstall" ]; then rm -f "$DESTDIR$2"; else ln -sfn "$1" "$DESTDIR$2"; fi
+  if [ "$uninstall" ]; then put '' '' "$2"; else ln -sfn "$1" "$DESTDIR$2"; fi
 }
 
 soname=libnvidia-container.so.${version%%.*}
@@ -170,8 +184,13 @@ if [ ! "$DESTDIR" ] && [ "$(id -u)" = 0 ]; then ldconfig; fi
 state=/var/lib/nvidia-docker
 if [ "$uninstall" ]; then
   # A reload makes some versions of runc take GPUs from running containers: only if a unit has gone.
-  if [ "$is_host" ] && [ "$had_units" ] && runs_systemd; then systemctl daemon-reload || true; fi
-  [ ! "$is_host" ] || rm -rf /run/nvidia-cdi-refresh
+  if [ "$is_host" ] && [ "$had_units" ] && runs_systemd; then
+    systemctl daemon-reload || true
+    # Their links named the files that have gone.
+    # shellcheck disable=SC2086
+    [ ! "$kept" ] || systemctl reenable $kept || true
+  fi
+  [ ! "$is_host" ] || [ "${kept:-}" ] || rm -rf /run/nvidia-cdi-refresh
 elif [ "$is_host" ]; then
   useradd="useradd --system --no-create-home --home-dir $state --shell /usr/sbin/nologin nvidia-docker"
   if command -v systemd-sysusers >/dev/null; then

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         .chain(nvc_testkit::tests![&[Need::Root];
             the_user_and_the_units_are_set_up,
             registrations_are_undone_first,
+            files_and_units_of_packages_stay,
             links_to_devices_are_made_once,
             a_missing_build_or_installation_is_named,
         ])
@@ -280,6 +281,30 @@ fn registrations_are_undone_first() {
         !calls.iter().any(|call| call.starts_with("ctk")),
         "{calls:#?}"
     );
+}
+
+/// Both kinds of installation have units of the same names; those of /usr/local hide the others.
+fn files_and_units_of_packages_stay() {
+    let machine = Machine::new();
+    machine.calls("", "true");
+    let dpkg = "#!/bin/sh\ncase $2 in /usr/lib/systemd/system/nvidia-cdi-* | */bin/nvidia-ctk) ;; *) exit 1 ;; esac\n";
+    machine.put("programs/dpkg", dpkg);
+    let calls = machine.calls("--uninstall", "true");
+    let about_units: Vec<&str> = calls
+        .iter()
+        .filter_map(|call| call.strip_prefix("systemctl "))
+        .filter(|call| !call.starts_with("is-enabled"))
+        .collect();
+    assert_eq!(
+        about_units,
+        [
+            "disable --now nvidia-docker-plugin.socket nvidia-docker-plugin.service",
+            "daemon-reload",
+            "reenable nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify.timer",
+        ]
+    );
+    assert!(machine.scratch.join("prefix/bin/nvidia-ctk").exists());
+    assert!(!machine.scratch.join("prefix/bin/nvidia-cdi-hook").exists());
 }
 
 /// The udev rule acts when the driver is registered, which has happened long before an installation.
