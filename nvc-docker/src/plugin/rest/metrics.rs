@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use libnvc::host::monitor::{GpuFacts, GpuStatus};
+use libnvc::host::monitor::{GpuFacts, GpuStatus, MigFacts, MigStatus};
 
 use crate::VERSION;
 use crate::plugin::gpus::GpuState;
@@ -104,6 +104,21 @@ const METRICS: &[(&str, &str, &str, Reading)] = &[
     ),
 ];
 
+/// Name, description and reading of a MIG device's values, which are gauges.
+type MigReading = fn(&MigStatus) -> Option<u64>;
+const MIG_METRICS: [(&str, &str, MigReading); 2] = [
+    (
+        "nvidia_mig_memory_used_bytes",
+        "Memory of a MIG device in use.",
+        |mig| mig.memory_used,
+    ),
+    (
+        "nvidia_mig_memory_total_bytes",
+        "Memory of a MIG device.",
+        |mig| mig.memory_total,
+    ),
+];
+
 /// Returns the whole text.
 pub(super) fn text(state: &GpuState) -> String {
     let mut text = String::new();
@@ -130,18 +145,39 @@ fn build(text: &mut String, state: &GpuState) -> std::fmt::Result {
         writeln!(text, "nvidia_gpu_up{{{}}} {up}", labels(facts))?;
     }
     for (name, help, kind, reading) in METRICS {
-        let values: Vec<(String, f64)> = gpus()
-            .filter_map(|(facts, status)| {
-                let value = reading(facts, status.as_ref().ok()?)?;
-                Some((labels(facts), value))
-            })
-            .collect();
-        if !values.is_empty() {
+        let values = gpus().filter_map(|(facts, status)| {
+            let value = reading(facts, status.as_ref().ok()?)?;
+            Some((labels(facts), value))
+        });
+        metric(text, name, help, kind, values)?;
+    }
+    for (name, help, reading) in MIG_METRICS {
+        let values = gpus().flat_map(|(facts, status)| {
+            let of_mig = move |mig: &MigFacts| {
+                let all = &status.as_ref().ok()?.mig;
+                let status = all.iter().find(|status| status.uuid == mig.uuid)?;
+                Some((mig_labels(facts, mig), number(reading(status)?)))
+            };
+            facts.mig.iter().filter_map(of_mig)
+        });
+        metric(text, name, help, "gauge", values)?;
+    }
+    Ok(())
+}
+
+/// Writes a metric with its values, by their labels; nothing if there are none.
+fn metric(
+    text: &mut String,
+    name: &str,
+    help: &str,
+    kind: &str,
+    values: impl Iterator<Item = (String, f64)>,
+) -> std::fmt::Result {
+    for (place, (labels, value)) in values.enumerate() {
+        if place == 0 {
             heading(text, name, help, kind)?;
         }
-        for (labels, value) in values {
-            writeln!(text, "{name}{{{labels}}} {value}")?;
-        }
+        writeln!(text, "{name}{{{labels}}} {value}")?;
     }
     Ok(())
 }
@@ -156,6 +192,16 @@ fn labels(facts: &GpuFacts) -> String {
         facts.index,
         escaped(&facts.uuid),
         escaped(facts.model.as_deref().unwrap_or_default())
+    )
+}
+
+fn mig_labels(gpu: &GpuFacts, mig: &MigFacts) -> String {
+    format!(
+        "gpu=\"{}\",mig=\"{}\",uuid=\"{}\",profile=\"{}\"",
+        gpu.index,
+        mig.index,
+        escaped(&mig.uuid),
+        escaped(mig.name.as_deref().unwrap_or_default())
     )
 }
 

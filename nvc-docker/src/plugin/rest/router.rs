@@ -12,7 +12,7 @@ use hyper::{HeaderMap, Method, StatusCode};
 use libnvc::printable;
 use libnvc::{Error, ErrorKind, Result};
 
-use super::answer::{Answer, INTERNAL_ERROR, JSON, NOT_FOUND_TEXT, of_type, text};
+use super::answer::{Answer, JSON, NOT_FOUND_TEXT, of_type, text};
 use super::query::{Path, path};
 use super::{cli, info, metrics, status, v2};
 use crate::log_line::log_error;
@@ -94,7 +94,7 @@ impl Rest {
         };
         answer.unwrap_or_else(|failure| {
             log_error(&failure);
-            text(StatusCode::INTERNAL_SERVER_ERROR, INTERNAL_ERROR)
+            text(StatusCode::INTERNAL_SERVER_ERROR, line(&failure))
         })
     }
 

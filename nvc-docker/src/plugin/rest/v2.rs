@@ -22,6 +22,8 @@ struct Document<'a> {
 #[serde(rename_all = "camelCase")]
 struct Version<'a> {
     plugin: &'static str,
+    /// This machine's name.
+    host: Option<String>,
     driver: Option<&'a str>,
     cuda: Option<String>,
 }
@@ -140,11 +142,17 @@ pub(super) fn document(state: &GpuState) -> String {
     line(&Document {
         version: Version {
             plugin: VERSION,
+            host: host_name(),
             driver: versions.driver.as_deref().ok(),
             cuda: versions.cuda.as_ref().ok().map(ToString::to_string),
         },
         gpus: pairs.map(|(facts, status)| gpu(facts, status)).collect(),
     })
+}
+
+fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim_end().to_owned())
 }
 
 fn gpu<'a>(facts: &'a GpuFacts, status: &'a Result<GpuStatus>) -> Gpu<'a> {
