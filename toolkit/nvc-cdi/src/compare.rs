@@ -145,8 +145,7 @@ fn node_text(node: &DeviceNode) -> String {
 /// Returns the entries that are missing on this host, or are other devices than specified.
 pub fn missing(spec: &Spec) -> Vec<String> {
     let mut lines = BTreeSet::new();
-    let devices = spec.devices.iter().map(|device| &device.container_edits);
-    for edits in devices.chain([&spec.container_edits]) {
+    for edits in spec.all_edits() {
         lines.extend(gone(edits));
         for node in &edits.device_nodes {
             if let Err(error) = nodes::look_up(Path::new(node.on_host())) {
@@ -180,9 +179,7 @@ pub fn exposed(spec: &Spec) -> Vec<String> {
         return Vec::new();
     }
     let mut paths = HandedPaths::default();
-    let devices = spec.devices.iter().map(|device| &device.container_edits);
-    let edits = devices.chain([&spec.container_edits]);
-    let mounts = edits.flat_map(|edits| &edits.mounts);
+    let mounts = spec.all_edits().flat_map(|edits| &edits.mounts);
     let lines = mounts.filter_map(|mount| {
         let why = mount.exposed(&mut paths)?;
         Some(format!("mount of {}: {why}", mount.host_path))
@@ -221,9 +218,8 @@ pub fn outdated(spec: &Spec, drivers: &CharDrivers) -> Vec<String> {
 
 /// Returns the hooks that engines may start with a container's environment.
 pub fn without_environment(spec: &Spec) -> Vec<String> {
-    let devices = spec.devices.iter().map(|device| &device.container_edits);
-    let hooks = devices
-        .chain([&spec.container_edits])
+    let hooks = spec
+        .all_edits()
         .flat_map(|edits| &edits.hooks)
         .filter(|hook| hook.lacks_environment());
     let line = |hook: &Hook| {
@@ -238,9 +234,7 @@ pub fn without_environment(spec: &Spec) -> Vec<String> {
 }
 
 fn nodes_of(spec: &Spec) -> impl Iterator<Item = &DeviceNode> {
-    let devices = spec.devices.iter().map(|device| &device.container_edits);
-    let edits = devices.chain([&spec.container_edits]);
-    edits.flat_map(|edits| &edits.device_nodes)
+    spec.all_edits().flat_map(|edits| &edits.device_nodes)
 }
 
 #[cfg(test)]

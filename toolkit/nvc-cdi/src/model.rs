@@ -230,6 +230,12 @@ impl Spec {
     pub fn device(&self, name: &str) -> Option<&Device> {
         self.devices.iter().find(|device| device.name == name)
     }
+
+    /// Returns the edits of each device, then the common ones.
+    pub fn all_edits(&self) -> impl Iterator<Item = &Edits> {
+        let devices = self.devices.iter().map(|device| &device.container_edits);
+        devices.chain([&self.container_edits])
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature

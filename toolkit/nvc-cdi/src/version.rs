@@ -20,11 +20,7 @@ pub fn rank(version: &str) -> Option<usize> {
 
 /// Returns the lowest version that supports a specification, and the feature that requires it.
 pub fn minimum(spec: &Spec) -> (&'static str, &'static str) {
-    let all = || {
-        let devices = spec.devices.iter().map(|device| &device.container_edits);
-        std::iter::once(&spec.container_edits).chain(devices)
-    };
-    let uses = |test: &dyn Fn(&Edits) -> bool| all().any(test);
+    let uses = |test: &dyn Fn(&Edits) -> bool| spec.all_edits().any(test);
     let (_, class) = spec.vendor_and_class();
     let annotated = !spec.annotations.is_empty()
         || spec

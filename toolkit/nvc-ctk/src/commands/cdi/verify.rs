@@ -235,9 +235,8 @@ fn short(text: &str) -> String {
 
 /// Returns the driver's version in the names of a specification's libraries.
 fn driver_of(spec: &Spec) -> Option<&str> {
-    let devices = spec.devices.iter().map(|device| &device.container_edits);
-    let edits = devices.chain([&spec.container_edits]);
-    let mut paths = edits.flat_map(|edits| edits.mounts.iter().map(|mount| &mount.host_path));
+    let mounts = spec.all_edits().flat_map(|edits| &edits.mounts);
+    let mut paths = mounts.map(|mount| &mount.host_path);
     paths.find_map(|path| {
         let (_, name) = path.rsplit_once('/')?;
         let version = ["libcuda.so.", "libnvidia-ml.so."]
