@@ -143,7 +143,7 @@ mount -t proc proc proc
 # As root, crun 1.8 wants an unlimited RLIMIT_MEMLOCK for programs, against which this kernel does not count them.
 case $(chroot . /usr/lib/nvc-sim/crun --version) in "crun version 1.8"*)
   if ! (ulimit -l unlimited) 2> /dev/null; then
-    mv usr/lib/nvc-sim/crun usr/lib/nvc-sim/crun.real
+    [ -e usr/lib/nvc-sim/crun.real ] || mv usr/lib/nvc-sim/crun usr/lib/nvc-sim/crun.real
     printf "#!/bin/sh\nLD_PRELOAD=/srv/memlock.so exec /usr/lib/nvc-sim/crun.real \"\$@\"\n" > usr/lib/nvc-sim/crun
     chmod 755 usr/lib/nvc-sim/crun
   fi
