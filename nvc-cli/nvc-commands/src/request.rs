@@ -466,7 +466,7 @@ mod tests {
             ),
         ] {
             let lines = invocation(line).unwrap_err().lines("cli");
-            assert_eq!(*lines.last().unwrap(), format!("cli: {text}"), "{line:?}");
+            assert_eq!(lines[0], format!("cli: {text}"), "{line:?}");
         }
     }
 }
