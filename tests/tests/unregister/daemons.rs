@@ -94,6 +94,27 @@ pub(super) fn what_dockerd_refuses_twice_is_refused() {
     );
 }
 
+/// A runtime that only dockerd's command line names: no file changes, but the engine would not start a container.
+pub(super) fn a_command_line_with_our_program_is_named() {
+    let world = World::new();
+    let unit =
+        "[Service]\nExecStart=/usr/bin/dockerd --default-runtime=gpu --add-runtime gpu=PROGRAM\n";
+    for (program, options) in [
+        (
+            "/usr/bin/nvidia-container-runtime",
+            "--default-runtime and --add-runtime",
+        ),
+        ("/elsewhere/nvidia-container-runtime", ""),
+    ] {
+        let unit = unit.replace("PROGRAM", program);
+        world.put(&format!("{UNITS}/docker.service"), &unit, 0o644);
+        let outcome = world.succeeds(UNREGISTER);
+        let last = outcome.stderr.lines().last().unwrap_or_default();
+        let is_named = last.contains(&format!("docker.service:2: remove {options} from"));
+        assert_eq!(is_named, !options.is_empty(), "{program}: {outcome:#?}");
+    }
+}
+
 /// A reload keeps a default runtime that the file no longer names.
 pub(super) fn a_default_runtime_is_forgotten_by_the_running_docker() {
     let systemctl = "#!/bin/sh\necho \"$*\" >> /systemctl\n\

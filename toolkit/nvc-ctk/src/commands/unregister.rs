@@ -8,6 +8,7 @@ mod containers;
 mod docker;
 mod programs;
 
+use std::cell::RefCell;
 use std::path::Path;
 
 use libnvc::{Error, ErrorKind, Result};
@@ -107,12 +108,19 @@ impl Work<'_> {
         let is_other = named.config != usual.config;
         let mut had_default = false;
         let mut changed: Vec<Edit> = Vec::new();
+        let gone = RefCell::new(Vec::new());
         let mut result = Ok(());
         for Read {
             config, drop_in, ..
         } in std::iter::once(usual).chain(is_other.then_some(named))
         {
-            let includes = |_: &Path, _: &str, program: &str| self.programs.include(program);
+            let includes = |_: &Path, name: &str, program: &str| {
+                let is_removed = self.programs.include(program);
+                if is_removed {
+                    gone.borrow_mut().push(name.to_owned());
+                }
+                is_removed
+            };
             let done = removal(engine, &config, drop_in.as_deref(), &includes).map(|found| {
                 had_default |= found.had_default;
                 for edit in found.edits {
@@ -128,7 +136,12 @@ impl Work<'_> {
                 error.context(format!("{}: the runtime stays", config.display()))
             }));
         }
+        let last = match engine {
+            Engine::Docker => docker::last(&lines, &gone.into_inner(), &self.programs),
+            Engine::Containerd | Engine::Crio => None,
+        };
         if changed.is_empty() {
+            lasts.extend(last);
             return result;
         }
         if had_default {
@@ -137,18 +150,17 @@ impl Work<'_> {
                 engine.name()
             );
         }
-        if engine == Engine::Docker {
-            lasts.extend(docker::last(&lines));
-        } else {
+        let is_docker = engine == Engine::Docker;
+        if !is_docker {
             let name = engine.name();
             lasts.push(format!(
                 "Restart {name} to apply that: systemctl restart {name}"
             ));
         }
         if self.is_dry {
+            lasts.extend(last);
             return result;
         }
-        let is_docker = engine == Engine::Docker;
         for edit in changed {
             let path = edit.change.path.clone();
             let done = if is_docker {
@@ -161,6 +173,7 @@ impl Work<'_> {
                     error.context(format!("{}: the runtime stays", path.display()))
                 }));
         }
+        lasts.extend(last);
         result
     }
 

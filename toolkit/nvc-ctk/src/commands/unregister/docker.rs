@@ -11,6 +11,7 @@ use log::info;
 use nvc_hostfile::HostFile;
 use serde_json::Value;
 
+use super::programs::Programs;
 use crate::ask::ask_installed;
 use crate::engine::daemon::CommandLine;
 use crate::engine::docker;
@@ -24,18 +25,37 @@ const RESTART: &str = "Restart docker to apply that: systemctl restart docker";
 /// For a dockerd that systemd does not run.
 const RESTART_BY_HAND: &str = "If dockerd runs, restart it to apply that";
 
-/// Returns what the administrator must do if dockerd's command line has the default runtime: it counts, whatever is in
-/// the file.
-pub(super) fn last(daemon: &[CommandLine]) -> Option<String> {
-    let is_ours = |line: &&CommandLine| {
-        let values = line.values("default-runtime", None);
-        values.iter().any(|name| name.starts_with("nvidia"))
-    };
-    let line = daemon.iter().find(is_ours)?;
-    Some(format!(
-        "{}: remove --default-runtime from dockerd's command line, then: systemctl restart docker",
-        line.origin
-    ))
+/// Returns what the administrator must do if dockerd's command line adds a program that goes, or has the runtime of one as
+/// the default: it counts, whatever is in the file. `gone` are the runtimes that the file loses.
+pub(super) fn last(
+    daemon: &[CommandLine],
+    gone: &[String],
+    programs: &Programs<'_>,
+) -> Option<String> {
+    daemon.iter().find_map(|line| {
+        let added = line.values("add-runtime", None).into_iter();
+        let added = added.filter_map(|value| value.split_once('='));
+        let added: Vec<_> = added.filter(|(_, path)| programs.include(path)).collect();
+        let is_gone = |name: &&str| {
+            gone.iter().any(|other| other == name) || added.iter().any(|(other, _)| other == name)
+        };
+        let mut defaults = line.values("default-runtime", None).into_iter();
+        let options: &str = match (defaults.any(|name| is_gone(&name)), added.is_empty()) {
+            (true, true) => "--default-runtime",
+            (true, false) => "--default-runtime and --add-runtime",
+            (false, false) => "--add-runtime",
+            (false, true) => return None,
+        };
+        let then = if is_run_by_systemd() {
+            "systemctl restart docker"
+        } else {
+            "restart dockerd"
+        };
+        Some(format!(
+            "{}: remove {options} from dockerd's command line, then: {then}",
+            line.origin
+        ))
+    })
 }
 
 /// Writes the file, and makes a dockerd of systemd take it. If that fails, `lasts` gets the command that does.
