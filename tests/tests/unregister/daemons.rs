@@ -101,7 +101,7 @@ pub(super) fn a_command_line_with_our_program_is_named() {
         "[Service]\nExecStart=/usr/bin/dockerd --default-runtime=gpu --add-runtime gpu=PROGRAM\n";
     for (program, options) in [
         (
-            "/usr/bin/nvidia-container-runtime",
+            "/opt/nv/bin/nvidia-container-runtime",
             "--default-runtime and --add-runtime",
         ),
         ("/elsewhere/nvidia-container-runtime", ""),
