@@ -59,6 +59,7 @@ test-engines: ## Run the programs under the engines of Debian 12, trixie and for
 test-units: ## Run the systemd units with systemd as PID 1: boots, refresh, daemon-reload, socket (root; as test-engines).
 	@scripts/test/units.sh
 	@scripts/test/boots.sh
+	@scripts/test/purge.sh
 
 test-suites: ## Run runc's and crun's own tests through the runtime and compare (root, network once; after make build).
 	@scripts/test/suites.sh

@@ -120,17 +120,23 @@ pub(super) fn a_default_runtime_is_forgotten_by_the_running_docker() {
     let systemctl = "#!/bin/sh\necho \"$*\" >> /systemctl\n\
         [ \"$1\" != reload ] || sed -n \"s/.*default-runtime\\\": *\\\"\\\\([a-z]*\\\\).*/\\\\1/p\" /etc/docker/daemon.json > /new\n\
         [ ! -s /new ] || mv /new /default\n";
-    let docker = "#!/bin/sh\necho \"{\\\"DefaultRuntime\\\": \\\"$(cat /default)\\\"}\"\n";
-    for answers in [true, false] {
+    let docker = format!(
+        "#!/bin/sh\necho \"{{\\\"DefaultRuntime\\\": \\\"$(cat /default)\\\", \\\"Runtimes\\\": \
+         {{\\\"nvidia\\\": {{\\\"path\\\": \\\"{BIN}/nvidia-container-runtime\\\"}}}}}}\"\n"
+    );
+    // Its file names it or, after `configure --remove`, no longer.
+    for (answers, is_in_file) in [(true, true), (false, true), (true, false)] {
         let world = World::new();
         world.put("default", "nvidia\n", 0o644);
         world.put("programs/systemctl", systemctl, 0o755);
         if answers {
-            world.put("programs/docker", docker, 0o755);
+            world.put("programs/docker", &docker, 0o755);
         }
-        world.succeeds(&format!(
-            "{CONFIGURE} --runtime=docker --nvidia-set-as-default"
-        ));
+        let configure = format!("{CONFIGURE} --runtime=docker");
+        world.succeeds(&format!("{configure} --nvidia-set-as-default"));
+        if !is_in_file {
+            world.succeeds(&format!("{configure} --remove"));
+        }
         let outcome = world.succeeds(UNREGISTER);
         assert_eq!(world.text(DAEMON), None);
         assert_eq!(world.text("default").unwrap().trim(), "runc");

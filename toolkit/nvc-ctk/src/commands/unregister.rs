@@ -18,6 +18,7 @@ use nvc_hostfile::HostFile;
 use crate::engine::edits::{Edit, Engine, Read, removal};
 use crate::engine::{daemon, matching, oci_hook, program};
 use crate::line::CommandLine;
+use docker::Docker;
 use programs::Programs;
 
 /// The programs that files of engines can name.
@@ -106,6 +107,7 @@ impl Work<'_> {
         let usual = engine.files_of(&[]);
         let named = engine.files_of(&lines);
         let is_other = named.config != usual.config;
+        let main = named.config.clone();
         let mut had_default = false;
         let mut changed: Vec<Edit> = Vec::new();
         let gone = RefCell::new(Vec::new());
@@ -136,44 +138,39 @@ impl Work<'_> {
                 error.context(format!("{}: the runtime stays", config.display()))
             }));
         }
-        let last = match engine {
-            Engine::Docker => docker::last(&lines, &gone.into_inner(), &self.programs),
+        let is_changed = !changed.is_empty();
+        let name = engine.name();
+        let docker = match engine {
+            Engine::Docker => {
+                let docker = Docker::new(lines, &gone.into_inner(), &self.programs);
+                had_default |= docker.has_default(&self.programs);
+                Some(docker)
+            }
+            Engine::Containerd | Engine::Crio if is_changed => {
+                lasts.push(format!(
+                    "Restart {name} to apply that: systemctl restart {name}"
+                ));
+                None
+            }
             Engine::Containerd | Engine::Crio => None,
         };
-        if changed.is_empty() {
-            lasts.extend(last);
-            return result;
-        }
         if had_default {
-            info!(
-                "It was the default runtime of {}, whose own, runc, is the default again",
-                engine.name()
-            );
+            info!("It was the default runtime of {name}, whose own, runc, is the default again");
         }
-        let is_docker = engine == Engine::Docker;
-        if !is_docker {
-            let name = engine.name();
-            lasts.push(format!(
-                "Restart {name} to apply that: systemctl restart {name}"
-            ));
-        }
-        if self.is_dry {
-            lasts.extend(last);
-            return result;
-        }
-        for edit in changed {
-            let path = edit.change.path.clone();
-            let done = if is_docker {
-                docker::write(edit, had_default, lasts)
-            } else {
-                edit.carry_out().map(drop)
-            };
-            result =
-                result.and(done.map_err(|error| {
+        if !self.is_dry {
+            for edit in changed {
+                let path = edit.change.path.clone();
+                let done = edit.carry_out().map(drop);
+                result = result.and(done.map_err(|error| {
                     error.context(format!("{}: the runtime stays", path.display()))
                 }));
+            }
         }
-        lasts.extend(last);
+        if let Some(docker) = docker {
+            let needs_reload = (is_changed || had_default) && result.is_ok();
+            let reload = needs_reload.then_some((main.as_path(), had_default));
+            lasts.extend(docker.apply(reload, self.is_dry));
+        }
         result
     }
 

@@ -7,105 +7,142 @@
 use std::path::Path;
 
 use libnvc::Result;
-use log::info;
+use log::{info, warn};
 use nvc_hostfile::HostFile;
 use serde_json::Value;
 
 use super::programs::Programs;
 use crate::ask::ask_installed;
-use crate::engine::daemon::CommandLine;
+use crate::engine::daemon::{CommandLine, running};
 use crate::engine::docker;
-use crate::engine::edits::Edit;
 
 /// docker's own runtime.
 const OWN: &str = "runc";
 
-const RESTART: &str = "Restart docker to apply that: systemctl restart docker";
-
-/// For a dockerd that systemd does not run.
-const RESTART_BY_HAND: &str = "If dockerd runs, restart it to apply that";
-
-/// Returns what the administrator must do if dockerd's command line adds a program that goes, or has the runtime of one as
-/// the default: it counts, whatever is in the file. `gone` are the runtimes that the file loses.
-pub(super) fn last(
-    daemon: &[CommandLine],
-    gone: &[String],
-    programs: &Programs<'_>,
-) -> Option<String> {
-    daemon.iter().find_map(|line| {
-        let added = line.values("add-runtime", None).into_iter();
-        let added = added.filter_map(|value| value.split_once('='));
-        let added: Vec<_> = added.filter(|(_, path)| programs.include(path)).collect();
-        let is_gone = |name: &&str| {
-            gone.iter().any(|other| other == name) || added.iter().any(|(other, _)| other == name)
-        };
-        let mut defaults = line.values("default-runtime", None).into_iter();
-        let options: &str = match (defaults.any(|name| is_gone(&name)), added.is_empty()) {
-            (true, true) => "--default-runtime",
-            (true, false) => "--default-runtime and --add-runtime",
-            (false, false) => "--add-runtime",
-            (false, true) => return None,
-        };
-        let then = if is_run_by_systemd() {
-            "systemctl restart docker"
-        } else {
-            "restart dockerd"
-        };
-        Some(format!(
-            "{}: remove {options} from dockerd's command line, then: {then}",
-            line.origin
-        ))
-    })
+/// What is known of a machine's dockerd.
+pub(super) struct Docker {
+    /// True if systemd runs it, which can reload it.
+    is_systemds: bool,
+    /// The command that restarts it; None if it does not run.
+    restart: Option<String>,
+    /// The options of its command line that name a program that goes, and where they are. They count, whatever is in the
+    /// file.
+    options: Option<(String, &'static str)>,
 }
 
-/// Writes the file, and makes a dockerd of systemd take it. If that fails, `lasts` gets the command that does.
-pub(super) fn write(edit: Edit, had_default: bool, lasts: &mut Vec<String>) -> Result<()> {
-    let path = edit.change.path.clone();
-    let runs = is_run_by_systemd();
-    if !(had_default && runs) {
-        edit.carry_out()?;
-        if !(runs && reload(&|info| default_of(info).is_some())) {
-            let last = if runs { RESTART } else { RESTART_BY_HAND };
-            lasts.push(last.into());
+impl Docker {
+    /// `gone` are the runtimes that the file loses.
+    pub(super) fn new(lines: Vec<CommandLine>, gone: &[String], programs: &Programs<'_>) -> Self {
+        let has_systemd = Path::new("/run/systemd/system").exists();
+        let is_systemds = has_systemd && systemctl(&["is-active", "-q", "docker.service"]);
+        let script = "/etc/init.d/docker";
+        let restart = if is_systemds {
+            Some("systemctl restart docker".into())
+        } else if !has_systemd && Path::new(script).exists() {
+            (!running("dockerd").is_empty()).then(|| format!("{script} restart"))
+        } else {
+            running("dockerd").first().map(|process| {
+                let pid = process.file_name().unwrap_or_default().display();
+                format!("kill {pid}, then start dockerd as before")
+            })
+        };
+        let options = lines.into_iter().find_map(|line| {
+            let added = line.values("add-runtime", None).into_iter();
+            let added = added.filter_map(|value| value.split_once('='));
+            let added: Vec<_> = added.filter(|(_, path)| programs.include(path)).collect();
+            let is_gone = |name: &&str| {
+                gone.iter().any(|other| other == name)
+                    || added.iter().any(|(other, _)| other == name)
+            };
+            let mut defaults = line.values("default-runtime", None).into_iter();
+            let options = match (defaults.any(|name| is_gone(&name)), added.is_empty()) {
+                (true, true) => "--default-runtime",
+                (true, false) => "--default-runtime and --add-runtime",
+                (false, false) => "--add-runtime",
+                (false, true) => return None,
+            };
+            Some((line.origin, options))
+        });
+        Self {
+            is_systemds,
+            restart,
+            options,
         }
-        return Ok(());
     }
-    let after = edit.change.after.clone();
-    let with_own = docker::with_default(&path, after.as_deref(), OWN)?;
-    edit.file.replace(&with_own, 0o644)?;
-    let is_taken = reload(&|info| default_of(info) == Some(OWN));
-    let file = HostFile::open(&path)?;
-    match after {
+
+    /// Returns true if the running dockerd's default runtime is one that goes. Its file may name it no longer.
+    pub(super) fn has_default(&self, programs: &Programs<'_>) -> bool {
+        let found = self.restart.as_ref().and_then(|_| {
+            let info = info_of()?;
+            let runtime = info.get("Runtimes")?.get(default_of(&info)?)?;
+            Some(programs.include(runtime.get("path")?.as_str()?))
+        });
+        found.unwrap_or_default()
+    }
+
+    /// Makes a dockerd of systemd take a changed file; the flag says whether its default runtime goes. Returns what the
+    /// administrator must do.
+    pub(super) fn apply(&self, changed: Option<(&Path, bool)>, is_dry: bool) -> Option<String> {
+        let is_applied = changed.is_none_or(|(path, had_default)| {
+            self.is_systemds
+                && (is_dry
+                    || take(path, had_default).unwrap_or_else(|error| {
+                        warn!("{}", error.message());
+                        false
+                    }))
+        });
+        let restart = self.restart.as_deref();
+        if let Some((origin, options)) = &self.options {
+            let restart = restart.unwrap_or("systemctl restart docker");
+            return Some(format!(
+                "{origin}: remove {options} from dockerd's command line, then: {restart}"
+            ));
+        }
+        let restart = restart.filter(|_| !is_applied)?;
+        Some(format!("Restart docker to apply that: {restart}"))
+    }
+}
+
+/// Returns true if docker says that it has taken the file.
+fn take(path: &Path, had_default: bool) -> Result<bool> {
+    if !had_default {
+        return Ok(reload(&|info| default_of(info).is_some()));
+    }
+    let file = HostFile::open(path)?;
+    let text = file.text().map(str::to_owned);
+    file.replace(&docker::with_default(path, text.as_deref(), OWN)?, 0o644)?;
+    let is_own = |info: &Value| default_of(info) == Some(OWN);
+    let is_taken = reload(&is_own);
+    let file = HostFile::open(path)?;
+    match text {
         Some(text) => file.replace(&text, 0o644)?,
         None => file.remove()?,
     }
-    if is_taken && reload(&|info| default_of(info) == Some(OWN)) {
+    let is_taken = is_taken && reload(&is_own);
+    if is_taken {
         info!("dockerd's default runtime is {OWN}");
-    } else {
-        lasts.push(RESTART.into());
     }
-    Ok(())
+    Ok(is_taken)
 }
 
 fn default_of(info: &Value) -> Option<&str> {
     info.get("DefaultRuntime").and_then(Value::as_str)
 }
 
-fn systemctl(arguments: &[&str]) -> bool {
-    ask_installed("systemctl", arguments).is_ok()
+fn info_of() -> Option<Value> {
+    let text = ask_installed("docker", &["info", "--format", "{{json .}}"]).ok()?;
+    serde_json::from_str(&text).ok()
 }
 
-fn is_run_by_systemd() -> bool {
-    Path::new("/run/systemd/system").exists() && systemctl(&["is-active", "-q", "docker.service"])
+fn systemctl(arguments: &[&str]) -> bool {
+    ask_installed("systemctl", arguments).is_ok()
 }
 
 /// Reloads docker; returns true if it then says what it should.
 fn reload(is_right: &dyn Fn(&Value) -> bool) -> bool {
     systemctl(&["reload", "docker.service"])
         && (0..10).any(|_| {
-            let info = ask_installed("docker", &["info", "--format", "{{json .}}"]).ok();
-            let info = info.and_then(|text| serde_json::from_str(&text).ok());
-            let is_right = info.as_ref().is_some_and(is_right);
+            let is_right = info_of().as_ref().is_some_and(is_right);
             if !is_right {
                 std::thread::sleep(std::time::Duration::from_millis(200));
             }
