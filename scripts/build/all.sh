@@ -2,7 +2,7 @@
 # Builds everything that is shipped: programs, the C library, man pages and completions, below target/release
 # (CARGO_TARGET_DIR/release); for another machine, NVC_MACHINE=aarch64, below target/TRIPLE/release (cross.sh).
 # PREFIX and LIBEXECDIR name the place of installation, where nvidia-ctk and programs that link the static library look
-# for nvc-query.
+# for nvc-query. NVC_OUT is another directory for the results; what cargo made is used again for any place.
 set -eu
 umask 022
 cd "$(dirname "$(readlink -f "$0")")/../.."
@@ -10,7 +10,8 @@ cd "$(dirname "$(readlink -f "$0")")/../.."
 . scripts/build/cross.sh
 
 target=${CARGO_TARGET_DIR:-target}
-out=$target/${triple:+$triple/}release
+built=$target/${triple:+$triple/}release
+out=${NVC_OUT:-$built}
 
 # Reproducible: the same bytes for any place of crates, sources and target directory; the last match counts. Encoded,
 # since the paths may contain spaces.
@@ -21,13 +22,21 @@ export CARGO_ENCODED_RUSTFLAGS="$CARGO_ENCODED_RUSTFLAGS-Clink-arg=-Wl,--build-i
 unset RUSTFLAGS
 
 . scripts/build/place.sh
-export NVC_LIBEXECDIR="$LIBEXECDIR/libnvidia-container"
+# nvidia-ctk finds nvc-query from its own place below /usr and /usr/local: one program for both.
+case $LIBEXECDIR in
+  /usr/libexec | /usr/local/libexec) unset NVC_LIBEXECDIR ;;
+  *) export NVC_LIBEXECDIR="$LIBEXECDIR/libnvidia-container" ;;
+esac
 programs="-p nvc-cli -p nvc-docker -p nvc-hook -p nvc-ctk -p nvc-cdi-hook"
 # shellcheck disable=SC2086 # several words
 cargo build --release --locked $programs
 # The runtime knows the other programs' build ids.
 # shellcheck disable=SC2086
-NVC_BUILD_IDS=$(scripts/build/ids.sh "$out") cargo build --release --locked $programs -p nvc-runtime
+NVC_BUILD_IDS=$(scripts/build/ids.sh "$built") cargo build --release --locked $programs -p nvc-runtime
+if [ "$out" != "$built" ]; then
+  mkdir -p "$out"
+  find "$built" -maxdepth 1 -type f -name 'nvidia-*' ! -name '*.d' -exec cp -p -t "$out" {} +
+fi
 for program in nvidia-ctk nvidia-cdi-hook; do
   scripts/build/check-static.sh "$out/$program"
 done

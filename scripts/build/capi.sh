@@ -12,7 +12,7 @@
 # Environment: PREFIX (/usr/local), LIBDIR ($PREFIX/lib), INCLUDEDIR ($PREFIX/include), LIBEXECDIR ($PREFIX/libexec):
 # paths for the .pc file, and for programs that link the archive, which look for
 # $LIBEXECDIR/libnvidia-container/nvc-query.
-#              CC, OBJCOPY, STRIP; SOURCE_DATE_EPOCH (the commit's date); CARGO_TARGET_DIR
+#              CC, OBJCOPY, STRIP; SOURCE_DATE_EPOCH (the commit's date); CARGO_TARGET_DIR; NVC_OUT, as for all.sh
 set -eu
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
@@ -30,7 +30,9 @@ profile=release
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 soname=libnvidia-container.so.${version%%.*}
 . scripts/build/cross.sh
-out=${CARGO_TARGET_DIR:-target}/${triple:+$triple/}$profile
+built=${CARGO_TARGET_DIR:-target}/${triple:+$triple/}$profile
+out=${NVC_OUT:-$built}
+mkdir -p "$out"
 
 # ---- Rust ------------------------------------------------------------------------------------------------------------
 
@@ -66,7 +68,7 @@ trap 'rm -rf "$work"' EXIT
   $roots -Wl,-u,NVC_INTERPRETER -Wl,--entry=nvc_entrypoint \
   -Wl,-z,relro -Wl,-z,now -Wl,-z,text -Wl,-z,defs -Wl,-z,noexecstack -Wl,-z,nodelete \
   -Wl,--gc-sections -Wl,--as-needed -Wl,--build-id=sha1 -Wl,--hash-style=gnu \
-  "$out/libnvidia_container.a" $system ${LDFLAGS:-}
+  "$built/libnvidia_container.a" $system ${LDFLAGS:-}
 "$STRIP" --strip-unneeded "$work/so"
 chmod 755 "$work/so"
 
@@ -86,7 +88,7 @@ for symbol in $symbols; do
   keep="$keep --keep-global-symbol=$symbol"
 done
 # shellcheck disable=SC2086
-"$CC" -r -nostdlib -Wl,--gc-sections $roots -o "$work/libnvidia-container.o" "$out/libnvidia_container.a"
+"$CC" -r -nostdlib -Wl,--gc-sections $roots -o "$work/libnvidia-container.o" "$built/libnvidia_container.a"
 # The standard library's bitcode is unused, and linkers with an older LLVM fail on it.
 # shellcheck disable=SC2086
 "$OBJCOPY" $keep --strip-debug --remove-section=.interp --remove-section=.llvmbc \
@@ -101,6 +103,7 @@ sed -e "s|@PREFIX@|$PREFIX|; s|@LIBDIR@|$LIBDIR|; s|@INCLUDEDIR@|$INCLUDEDIR|; s
 RUN=$run scripts/build/check-elf.sh "$work/so" "$version"
 # A rename, so that a program with the old file open keeps it.
 place() { mv "$1" "$out/$2.new" && mv "$out/$2.new" "$out/$2"; }
+[ "$out" = "$built" ] || cp -p "$built/nvc-query" "$out/"
 place "$work/so" "libnvidia-container.so.$version"
 place "$work/a" libnvidia-container.a
 place "$work/pc" libnvidia-container.pc

@@ -18,9 +18,9 @@ machine=${NVC_MACHINE:-$(uname -m)}
 
 target=$(readlink -m "${CARGO_TARGET_DIR:-target}")
 packages=$target/packages${triple:+-$machine}
-# Separate from the developer's own build, which has another prefix.
-export CARGO_TARGET_DIR=$target/package
-built=$CARGO_TARGET_DIR/${triple:+$triple/}release
+# Separate from the results of `make build`, which are for another place; what cargo compiled for those is used.
+export CARGO_TARGET_DIR=$target NVC_OUT=$target/package/${triple:+$triple/}release
+built=$NVC_OUT
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
