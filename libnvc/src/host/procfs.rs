@@ -73,9 +73,9 @@ fn read_file(root: &DriverRoot, name: &str) -> Result<ProcFile, Errno> {
 
 /// Returns the module's parameters with `ModifyDeviceFiles` off.
 pub(crate) fn without_device_creation(params: &str) -> String {
-    let edited = |line: &str| match line.strip_prefix("ModifyDeviceFiles: 1") {
-        Some(rest) => format!("ModifyDeviceFiles: 0{rest}"),
-        None => line.to_owned(),
+    let edited = |line: &str| match line.trim_end_matches('\n') {
+        "ModifyDeviceFiles: 1" => line.replace('1', "0"),
+        _ => line.to_owned(),
     };
     params.split_inclusive('\n').map(edited).collect()
 }
@@ -253,6 +253,9 @@ mod tests {
         let names: Vec<_> = files.iter().map(|file| &*file.name).collect();
         assert_eq!(names, ["params", "version"]);
         assert_eq!(files[0].content, "A: 1\nModifyDeviceFiles: 0\nB: 1\n");
+        for other in ["ModifyDeviceFiles: 11\n", "ModifyDeviceFiles: 1 \n"] {
+            assert_eq!(without_device_creation(other), other);
+        }
         assert_eq!(files[0].mode, 0o444);
         assert_eq!(module_version(&root).unwrap(), "1.2");
     }
