@@ -110,7 +110,7 @@ pub(super) fn library_directories(driver: &DriverInfo, request: &Request) -> Opt
     })))
 }
 
-/// Returns the directories of the planned libraries, sorted, without duplicates.
+/// Returns the directories of the planned libraries, in the order of the search; others follow, sorted.
 fn host_directories(driver: &DriverInfo, request: &Request) -> Vec<Place> {
     // A driver store also contains other files; the loader only finds libraries with such names.
     let is_library = |path: &ContainerPath| {
@@ -121,6 +121,15 @@ fn host_directories(driver: &DriverInfo, request: &Request) -> Vec<Place> {
     let libraries = driver.of_class(FileClass::Library);
     let paths = libraries.filter(|file| chosen.has(file)).map(file_path);
     let directories: BTreeSet<_> = paths.filter(is_library).map(|path| path.parent()).collect();
+    let mut directories: Vec<ContainerPath> = directories.into_iter().collect();
+    let is_at = |place: &ContainerPath, home: &HostPath| home.as_path() == place.as_path();
+    directories.sort_by_key(|place| {
+        let homes = &driver.directories;
+        homes
+            .iter()
+            .position(|home| is_at(place, home))
+            .unwrap_or(homes.len())
+    });
     directories.into_iter().map(Place::At).collect()
 }
 

@@ -404,6 +404,32 @@ fn unknown_images_get_host_paths() {
     );
 }
 
+#[test]
+fn folders_of_unknown_images_have_the_order_of_the_search() {
+    let mut request = without_rules(Capabilities::COMPUTE | Capabilities::COMPAT32);
+    request.policy.placement = Placement::AsHost;
+    let mut driver = driver();
+    let native = ["/usr/lib64", "/opt/a"].map(|home| format!("{home}/libcuda.so.1"));
+    let native = native.iter().map(|path| library(path, Abi::Native));
+    driver.files.extend(native);
+    driver.directories = ["/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/opt/a"]
+        .map(HostPath::new)
+        .to_vec();
+    let What::LibraryPath(path) = library_path(&driver, &request).what else {
+        panic!("no path");
+    };
+    let expected = [
+        "/usr/lib64",
+        "/usr/lib/x86_64-linux-gnu",
+        "/opt/a",
+        "/usr/lib/i386-linux-gnu",
+    ];
+    assert_eq!(
+        path.directories,
+        expected.map(|path| Place::At(ContainerPath::new(path)))
+    );
+}
+
 /// Readers of the variable take it for one directory.
 #[test]
 fn the_variable_names_one_directory() {
