@@ -23,11 +23,7 @@ const LISTED: usize = 8;
 
 /// A container's requirement, in the language of `--require`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
-    text: String,
-    /// As on upstream's Jetsons: tests of unknown names are ignored, and the driver's version need not be known.
-    tolerant: bool,
-}
+pub struct Requirement(String);
 
 /// Checks that every requirement holds on every GPU. Without GPUs, tests of `arch` and `brand` hold.
 ///
@@ -66,90 +62,44 @@ struct FailedTest<'a> {
 impl Requirement {
     /// Wraps `text`, which is parsed when the requirement is checked.
     pub fn new(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            tolerant: false,
-        }
-    }
-
-    /// Wraps `text` as upstream's Jetsons read it: an alternative with only tests of unknown names neither holds nor fails,
-    /// an unknown version of the driver is lower than all others, and a malformed test is an error wherever it is.
-    pub fn tolerant(text: impl Into<String>) -> Self {
-        Self {
-            tolerant: true,
-            ..Self::new(text)
-        }
+        Self(text.into())
     }
 
     fn check(&self, facts: &Facts<'_>) -> Result<()> {
-        if self.tolerant {
-            self.check_tests()?;
-        }
         let mut failures = Vec::new();
-        for alternative in words(&self.text, ' ') {
-            if self.tolerant && words(alternative, ',').all(is_of_unknown_name) {
-                continue;
-            }
-            match self.first_failure(alternative, facts)? {
+        for alternative in words(&self.0, ' ') {
+            match first_failure(alternative, facts)? {
                 None => return Ok(()),
                 Some(failed) if failures.len() < LISTED => failures.push(failed),
                 Some(_) => {}
             }
         }
-        match (words(&self.text, ' ').next(), failures.first()) {
-            (Some(_), Some(failed)) if self.tolerant => Err(unsatisfied_here(failed, &failures)),
-            (Some(first), _) if !self.tolerant => Err(unsatisfied(first, &failures)),
-            _ => Ok(()),
+        match words(&self.0, ' ').next() {
+            Some(first) => Err(unsatisfied(first, &failures)),
+            None => Ok(()),
         }
     }
+}
 
-    /// Checks the form of every test that is not ignored.
-    fn check_tests(&self) -> Result<()> {
-        for text in self.text.split([' ', ',']).filter(|text| !text.is_empty()) {
-            if is_of_unknown_name(text) {
-                continue;
-            }
-            let test = Test::parse(text)?;
-            if test.name != Name::Brand && numbers(test.value).is_none() {
-                return Err(invalid(text));
-            }
+fn first_failure<'a>(alternative: &'a str, facts: &Facts<'a>) -> Result<Option<FailedTest<'a>>> {
+    for text in words(alternative, ',') {
+        let Some((subject, actual)) = Test::parse(text)?.failure(facts)? else {
+            continue;
+        };
+        if text.len() > MAX_TEST_LEN {
+            return Err(invalid(text));
         }
-        Ok(())
+        return Ok(Some(FailedTest {
+            test: text,
+            subject,
+            actual,
+        }));
     }
-
-    fn first_failure<'a>(
-        &self,
-        alternative: &'a str,
-        facts: &Facts<'a>,
-    ) -> Result<Option<FailedTest<'a>>> {
-        for text in words(alternative, ',') {
-            if self.tolerant && is_of_unknown_name(text) {
-                continue;
-            }
-            let Some((subject, actual)) = Test::parse(text)?.failure(facts, self.tolerant)? else {
-                continue;
-            };
-            if text.len() > MAX_TEST_LEN {
-                return Err(invalid(text));
-            }
-            return Ok(Some(FailedTest {
-                test: text,
-                subject,
-                actual,
-            }));
-        }
-        Ok(None)
-    }
+    Ok(None)
 }
 
 fn words(text: &str, separator: char) -> impl Iterator<Item = &str> {
     text.split(separator).filter(|word| !word.is_empty())
-}
-
-/// Returns true for `NAME OP VALUE` with another name than the four.
-fn is_of_unknown_name(test: &str) -> bool {
-    let named = test.split_once(is_op);
-    named.is_some_and(|(name, _)| !name.is_empty() && Name::parse(name).is_none())
 }
 
 fn is_op(c: char) -> bool {
@@ -162,24 +112,8 @@ fn unsatisfied(first: &str, failures: &[FailedTest<'_>]) -> Error {
         condition +=
             ", please update your driver to a newer version, or use an earlier cuda container";
     }
-    unmet(condition).hint(reasons(failures))
-}
-
-/// Describes the first failed test as upstream's toolkit does, with the actual value. The hint names those of further
-/// alternatives.
-fn unsatisfied_here(first: &FailedTest<'_>, failures: &[FailedTest<'_>]) -> Error {
-    let FailedTest { test, actual, .. } = first;
-    let name = test.split(is_op).next().unwrap_or_default();
-    let error = unmet(format!("{test} ({name}={actual})"));
-    if failures.len() > 1 {
-        error.hint(reasons(failures))
-    } else {
-        error
-    }
-}
-
-fn unmet(condition: String) -> Error {
-    Error::new(ErrorKind::Unsatisfied, "unsatisfied condition").of(condition)
+    let error = Error::new(ErrorKind::Unsatisfied, "unsatisfied condition").of(condition);
+    error.hint(reasons(failures))
 }
 
 fn reasons(failures: &[FailedTest<'_>]) -> String {
@@ -248,11 +182,7 @@ impl<'a> Test<'a> {
     }
 
     /// Returns the test's property and its actual value if the test does not hold.
-    fn failure(
-        &self,
-        facts: &Facts<'a>,
-        tolerant: bool,
-    ) -> Result<Option<(&'static str, &'a str)>> {
+    fn failure(&self, facts: &Facts<'a>) -> Result<Option<(&'static str, &'a str)>> {
         let versions = facts.versions;
         let (subject, actual) = match (self.name, facts.gpu) {
             (Name::Cuda, _) => ("the driver's CUDA version", versions.cuda.as_str()),
@@ -261,9 +191,7 @@ impl<'a> Test<'a> {
             (Name::Brand, Some(gpu)) => ("a selected GPU's brand", gpu.brand.as_str()),
             (Name::Arch | Name::Brand, None) => return Ok(None),
         };
-        let holds = if actual.is_empty() && tolerant && self.name == Name::Driver {
-            Some(self.op.accepts(Ordering::Less))
-        } else if actual.is_empty() {
+        let holds = if actual.is_empty() {
             // What is unknown meets no requirement.
             Some(false)
         } else if self.name == Name::Brand {

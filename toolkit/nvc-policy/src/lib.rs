@@ -17,5 +17,6 @@ pub mod mode;
 pub mod platform;
 
 // the machine
+pub mod semver;
 pub mod session;
 pub mod this_machine;

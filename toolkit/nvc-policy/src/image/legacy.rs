@@ -1,6 +1,7 @@
 //! Recognises CUDA images from before the variables for devices existed, and reads their CUDA version.
 
 use super::{Environment, Error};
+use crate::semver::Version;
 
 const CUDA_VERSION: &str = "CUDA_VERSION";
 
@@ -18,49 +19,11 @@ pub(super) fn cuda_version(environment: &Environment) -> Result<String, Error> {
     major_minor(text).ok_or_else(|| Error::CudaVersion(text.to_owned()))
 }
 
-/// Parses `[v]A`, `[v]A.B` or `[v]A.B.C` with the suffixes that semantic versions allow after three parts.
+/// Returns the first two numbers of a semantic version.
 fn major_minor(text: &str) -> Option<String> {
-    let text = text.strip_prefix('v').unwrap_or(text);
-    let core_end = text.find(['-', '+']).unwrap_or(text.len());
-    let (core, suffix) = text.split_at(core_end);
-    let parts: Vec<&str> = core.split('.').collect();
-    let is_number = |part: &&str| {
-        !part.is_empty()
-            && part.bytes().all(|byte| byte.is_ascii_digit())
-            && (part.len() == 1 || !part.starts_with('0'))
-    };
-    if parts.len() > 3 || !parts.iter().all(is_number) {
-        return None;
-    }
-    if !suffix.is_empty() && (parts.len() != 3 || !is_suffix(suffix)) {
-        return None;
-    }
-    let major: u32 = parts.first()?.parse().ok()?;
-    let minor: u32 = parts.get(1).unwrap_or(&"0").parse().ok()?;
+    let [major, minor, _] = Version::parse(text)?.numbers;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     Some(format!("{major}.{minor}"))
-}
-
-/// Returns true for a pre-release, a build or both.
-fn is_suffix(suffix: &str) -> bool {
-    let (pre_release, build) = match suffix.split_once('+') {
-        Some((pre_release, build)) => (pre_release, Some(build)),
-        None => (suffix, None),
-    };
-    let identifiers = |text: &str, numbers_are_plain: bool| {
-        text.split('.').all(|part| {
-            let digits = part.bytes().all(|byte| byte.is_ascii_digit());
-            !part.is_empty()
-                && part
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-                && !(numbers_are_plain && digits && part.len() > 1 && part.starts_with('0'))
-        })
-    };
-    (pre_release.is_empty()
-        || pre_release
-            .strip_prefix('-')
-            .is_some_and(|text| identifiers(text, true)))
-        && build.is_none_or(|text| identifiers(text, false))
 }
 
 #[cfg(test)]
