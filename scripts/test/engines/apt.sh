@@ -38,14 +38,14 @@ package() {
 }
 # shellcheck disable=SC2016 # expanded in the container
 try_apt='
-nvidia-smi -L || exit 11
+nvidia-smi -L | grep ^GPU || exit 11
 ! ldconfig -p | grep libfresh || exit 12
 mkdir -p /var/cache/apt/archives/partial
 DEBIAN_FRONTEND=noninteractive apt-get install -y /libfresh1.deb || exit 13
 dpkg -s libfresh1 libc-bin | grep -c "^Status: install ok installed" | grep -x 2 || exit 14
 ldconfig -p | grep "libfresh.so.1 .*=> /" || exit 15
 ldconfig -p | grep "libcuda.so.1 .*=> /" || exit 16
-nvidia-smi -L && ldconfig && nvidia-smi -L || exit 17'
+ldconfig && nvidia-smi -L | grep ^GPU || exit 17'
 installs() { # OPTION...: docker's, for a container with GPU 0
   local result=1
   run_apt "$@" && grep 'GPU 0: NVIDIA L4' /tmp/seen && result=0

@@ -205,9 +205,8 @@ int main(int argc, char **argv)
         printf("\n==============NVSMI LOG==============\n\n%-38s: %.*s\n%-38s: %d.%d\n", "Driver Version",
                (int)strcspn(number, " "), number, "CUDA Version", cuda / 1000, cuda % 1000 / 10);
     }
-    if (!list_gpus(long_form)) {
-        puts("No devices were found");
-        return 6;
-    }
-    return 0;
+    if (list_gpus(long_form))
+        return 0;
+    puts(long_form ? "No devices were found" : "No devices found.");
+    return long_form ? 6 : 0; /* as the real one */
 }

@@ -93,13 +93,13 @@ fn nvidia_smi_reports_reachable_gpus() {
     put(&container, "/proc/driver/nvidia/version");
     assert_eq!(
         nvidia_smi(&container),
-        (Some(6), "No devices were found\n".into())
+        (Some(0), "No devices found.\n".into())
     );
     put(&container, "/proc/driver/nvidia/gpus/0000:3b:00.0");
     put(&container, "/dev/nvidia0");
     assert_eq!(
         nvidia_smi(&container),
-        (Some(6), "No devices were found\n".into())
+        (Some(0), "No devices found.\n".into())
     );
     put(&container, "/dev/nvidiactl");
     assert_eq!(nvidia_smi(&container), (Some(0), driver.listing(0, &[])));

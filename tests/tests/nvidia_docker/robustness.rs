@@ -46,7 +46,7 @@ fn a_plugin_that_was_killed_goes_on() {
         nvidia-docker run -d --name two cuda sleep 1000 > /dev/null
         kill -9 $plugin_pid; wait $plugin_pid || true
         [ "$(mounts)" -gt 20 ]
-        docker exec one nvidia-smi -L > /dev/null
+        docker exec one nvidia-smi -L | grep -q ^GPU
         start_plugin
         docker rm -f one > /dev/null
         [ "$(mounts)" -gt 20 ]
@@ -57,7 +57,7 @@ fn a_plugin_that_was_killed_goes_on() {
         mount -t tmpfs half $volume
         start_plugin
         same half 0 "$(mounts)"
-        nvidia-docker run --rm cuda nvidia-smi -L > /dev/null
+        nvidia-docker run --rm cuda nvidia-smi -L | grep -q ^GPU
         # A plugin that is stopped in order leaves no socket behind.
         kill $plugin_pid; wait $plugin_pid
         [ ! -e $socket ]
@@ -74,7 +74,7 @@ fn docker_may_be_restarted() {
         start_docker
         docker start one > /dev/null
         has again GPU- "$(docker exec one nvidia-smi -L)"
-        nvidia-docker run --rm cuda nvidia-smi -L > /dev/null
+        nvidia-docker run --rm cuda nvidia-smi -L | grep -q ^GPU
         docker rm -f one > /dev/null
         same left 0 "$(mounts)"
         "#,
