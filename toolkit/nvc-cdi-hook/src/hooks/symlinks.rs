@@ -25,16 +25,22 @@ fn parse(word: &str) -> Result<Link> {
     if target.is_empty() || link.is_empty() || link.contains("::") {
         return Err(specification());
     }
-    let mut path = Path::new("/").join(link);
-    let Some(Component::Normal(name)) = path.components().next_back() else {
-        return Err(invalid(format!("{} is not a file name", path.display())));
-    };
     // A trailing slash asks for a directory, and the link goes into it by the same name.
-    if link.ends_with('/') {
-        path = path.join(name);
+    let (directory, _) = link.rsplit_once('/').unwrap_or_default();
+    let name = Path::new(link.trim_end_matches('/')).file_name();
+    let name = name.filter(|_| !link.ends_with("/."));
+    let name = name.ok_or_else(|| invalid(format!("{link} is not a file name")))?;
+    // As upstream: `..` removes a name, whether or not there is such a directory.
+    let mut path = PathBuf::from("/");
+    for part in Path::new(directory).components() {
+        match part {
+            Component::Normal(part) => path.push(part),
+            Component::ParentDir => drop(path.pop()),
+            _ => {}
+        }
     }
     Ok(Link {
-        at: Place::At(ContainerPath::new(path)),
+        at: Place::At(ContainerPath::new(path.join(name))),
         target: PathBuf::from(target),
         replaces: true,
     })
@@ -62,8 +68,16 @@ mod tests {
             let refused = Err(format!("invalid symlink specification {word}"));
             assert_eq!(link(word), refused, "{word}");
         }
-        for (word, path) in [("a::/", "/"), ("a::/usr/..", "/usr/..")] {
-            assert_eq!(link(word), Err(format!("{path} is not a file name")));
+        for (path, cleaned) in [
+            ("/no/../../b", "/b"),
+            ("no/./x/../b", "/no/b"),
+            ("/no/..//b/", "/b/b"),
+        ] {
+            assert_eq!(link(&format!("a::{path}")), made("a", cleaned));
+        }
+        for path in ["/", "/usr/..", "/usr/."] {
+            let refused = Err(format!("{path} is not a file name"));
+            assert_eq!(link(&format!("a::{path}")), refused);
         }
     }
 }
