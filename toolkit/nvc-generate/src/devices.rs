@@ -157,13 +157,17 @@ impl Finder<'_> {
     }
 }
 
-/// Adds permissions of the nodes' directories: old versions of crun create directories that only root can enter.
+/// The directories of nodes that old versions of crun create so that only root can enter them.
+const CLOSED: [&str; 2] = ["/dev/dri", "/dev/nvidia-caps"];
+
+/// Adds permissions of the nodes' directories.
 pub(crate) fn permissions(intents: &mut Vec<Intent>) {
     let mut directories: Vec<ContainerPath> = Vec::new();
     for intent in intents.iter() {
         if let What::Device(device) = &intent.what {
             let directory = device.at.parent();
-            if directory != ContainerPath::new("/dev") && !directories.contains(&directory) {
+            if CLOSED.contains(&directory.to_string().as_str()) && !directories.contains(&directory)
+            {
                 directories.push(directory);
             }
         }
@@ -172,4 +176,42 @@ pub(crate) fn permissions(intents: &mut Vec<Intent>) {
         need: Need::WherePermitted,
         what: What::Mode(FileMode { at, mode: 0o755 }),
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use libnvc::host::DeviceNode;
+    use libnvc::plan::Device;
+
+    use super::*;
+
+    #[test]
+    fn only_closed_directories_get_permissions() {
+        let node = |path: &str| {
+            let node = DeviceNode::new(path, 195, 0);
+            Intent::required(What::Device(Device {
+                source: HostPath::new(path),
+                number: node.number,
+                owner: None,
+                at: ContainerPath::new(path),
+                bind: true,
+                allow: true,
+            }))
+        };
+        let mut intents = [
+            "0",
+            "-caps/nvidia-cap1",
+            "-caps/nvidia-cap2",
+            "-caps-imex-channels/channel0",
+        ]
+        .map(|name| node(&format!("/dev/nvidia{name}")))
+        .to_vec();
+        intents.push(node("/dev/dri/card0"));
+        permissions(&mut intents);
+        let modes = intents.iter().filter_map(|intent| match &intent.what {
+            What::Mode(file) => Some(file.at.to_string()),
+            _ => None,
+        });
+        assert_eq!(modes.collect::<Vec<_>>(), ["/dev/nvidia-caps", "/dev/dri"]);
+    }
 }
