@@ -18,6 +18,10 @@ const LISTS: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
 const NAMES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 
 pub(super) fn find(options: &Find, request: &Request) -> Result<Content> {
+    if request.devices.ids.is_empty() {
+        let error = Error::new(ErrorKind::InvalidArgument, "unsupported device id: none");
+        return Err(error.hint("a Jetson's specification has at least one GPU"));
+    }
     let driver = if !options.csv.no_compat || !options.csv.single_device {
         Driver::ask(&options.driver_root, &options.query)
     } else {
@@ -132,6 +136,14 @@ mod tests {
 
     /// Returns what a specification of a tree with two lists mounts and links.
     fn content(files: &[&str], ignored: &[&str]) -> Result<(Vec<String>, Vec<String>)> {
+        content_of(&[], files, ignored)
+    }
+
+    fn content_of(
+        ids: &[&str],
+        files: &[&str],
+        ignored: &[&str],
+    ) -> Result<(Vec<String>, Vec<String>)> {
         let dir = crate::scratch();
         let at = |path: &str| dir.path().join(path);
         fs::create_dir_all(at("usr/lib/tegra")).unwrap();
@@ -150,6 +162,7 @@ mod tests {
         options.names.naming = vec![Naming::Index];
         options.find = Find {
             driver_root: dir.path().into(),
+            ids: words(ids),
             csv: Csv {
                 files: files.iter().map(|name| at(name)).collect(),
                 ignore: words(ignored),
@@ -178,6 +191,10 @@ mod tests {
         assert_eq!(content(&["c.csv", "a.csv"], &[]).unwrap().0, [a]);
         let missing = content(&["c.csv"], &[]).unwrap_err().message();
         assert!(missing.starts_with("open failed: "), "{missing}");
+        for ids in [&["none"][..], &["0", "none"]] {
+            let refused = content_of(ids, &["a.csv"], &[]).unwrap_err().message();
+            assert_eq!(refused, "unsupported device id: none", "{ids:?}");
+        }
     }
 
     #[test]
