@@ -104,18 +104,6 @@ fn parse(text: &str) -> Result<DocumentMut> {
 
 /// Returns a document as text, with the settings that are unset as comments.
 fn documented_text(document: &DocumentMut) -> String {
-    let active = |key: Key| {
-        let (table, name) = key.place();
-        let place = match table {
-            "" => Some(document.as_item()),
-            _ => document.get(table),
-        };
-        place.is_some_and(|place| {
-            place
-                .as_table_like()
-                .is_some_and(|table| table.contains_key(name))
-        })
-    };
     let mut text = document.to_string();
     // Appended as text, so that comments at the end keep their position.
     let mut tables: Vec<&str> = examples().map(|(key, _)| key.place().0).collect();
@@ -137,7 +125,7 @@ fn documented_text(document: &DocumentMut) -> String {
             text += &format!("{gap}\n[{name}]\n");
         }
     }
-    with_comments(&text, &active)
+    with_comments(&text, document)
 }
 
 /// Returns true if a table has no header, and no dotted keys or braces write it.
@@ -156,13 +144,17 @@ fn uncommented(text: &str, settings: &[String]) -> String {
         }
         let is_wanted = |(key, _): &(Key, _)| {
             let name = key.place().1;
-            let is_set = text.lines().any(|line| name_of(line).trim() == name);
+            let is_set = text
+                .lines()
+                .map(name_of)
+                .any(|line| [name, key.name].contains(&line.trim()));
             names.contains(&key.name) && !is_set && !done.contains(&key.name)
         };
         match documented(&table, line).filter(is_wanted) {
             Some((key, example)) => {
                 done.push(key.name);
-                out.push_str(&format!("{} = {example}\n", key.place().1));
+                let name = name_of(line).trim_start_matches('#').trim_end();
+                out.push_str(&format!("{name} = {example}\n"));
             }
             None => out.push_str(line),
         }
@@ -181,7 +173,8 @@ fn examples() -> impl Iterator<Item = (Key, &'static str)> {
 /// Returns the setting in a comment of a table.
 fn documented(table: &str, line: &str) -> Option<(Key, &'static str)> {
     let name = name_of(line.strip_prefix('#')?).trim_end();
-    let is_named = |(key, _): &(Key, _)| key.place() == (table, name);
+    let is_named =
+        |(key, _): &(Key, _)| key.place() == (table, name) || table.is_empty() && key.name == name;
     examples().find(|found| line.contains('=') && is_named(found))
 }
 
@@ -211,7 +204,7 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<()>
         table = table
             .get_mut(word)
             .and_then(Item::as_table_like_mut)
-            .ok_or_else(|| refused(format!("{word} is not a table")))?;
+            .ok_or_else(|| refused(format!("{word} must be a table, [{word}]")))?;
     }
     if value == Some("nil") && key.name.starts_with("features.") {
         table.remove(last);
@@ -239,8 +232,22 @@ fn refused(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
 }
 
-/// Removes the comments of set settings, and adds missing comments of the others.
-fn with_comments(text: &str, active: &dyn Fn(Key) -> bool) -> String {
+/// Removes the comments of set settings, and adds missing comments of the others: at the start those of tables that
+/// dotted keys write, which cannot have a header.
+fn with_comments(text: &str, document: &DocumentMut) -> String {
+    let active = |key: Key| {
+        let (table, name) = key.place();
+        let place = match table {
+            "" => Some(document.as_item()),
+            _ => document.get(table),
+        };
+        let table = place.and_then(Item::as_table_like);
+        table.is_some_and(|table| table.contains_key(name))
+    };
+    let is_dotted = |table: &str| {
+        let table = document.get(table).and_then(Item::as_table);
+        table.is_some_and(Table::is_dotted)
+    };
     let mut lines: Vec<&str> = Vec::new();
     let mut table = String::new();
     let mut there = Vec::new();
@@ -259,7 +266,9 @@ fn with_comments(text: &str, active: &dyn Fn(Key) -> bool) -> String {
     let missing = |table: &str, out: &mut String| {
         for (key, example) in examples() {
             let (of, name) = key.place();
-            if of == table && !active(key) && !there.contains(&key.name) {
+            let dotted = table.is_empty() && is_dotted(of);
+            if (of == table || dotted) && !active(key) && !there.contains(&key.name) {
+                let name = if dotted { key.name } else { name };
                 out.push_str(&format!("#{name} = {example}\n"));
             }
         }
@@ -366,6 +375,28 @@ mod tests {
         "nvidia-container-runtime.mode=cdi",
         "nvidia-ctk.path=/z",
     ];
+
+    #[test]
+    fn tables_of_dotted_keys_have_dotted_comments() {
+        let text = "# mine\nnvidia-container-cli.root = \"/x\"\n\n[nvidia-ctk]\n";
+        let new = changed(text, &["nvidia-container-cli.user=root"]).unwrap();
+        let shown = "#nvidia-container-cli.no-cgroups = false\n";
+        assert!(
+            new.contains(shown) && new.contains(text.split("\n\n").next().unwrap()),
+            "{new}"
+        );
+        assert!(
+            new.contains("\nnvidia-container-cli.user = \"root\"\n"),
+            "{new}"
+        );
+        assert!(!new.contains("#nvidia-container-cli.root"), "{new}");
+        let set = changed(&new, &["nvidia-container-cli.no-cgroups"]).unwrap();
+        assert_eq!(
+            set,
+            new.replace(shown, "nvidia-container-cli.no-cgroups = true\n")
+        );
+        assert_eq!(changed(&set, &[]).unwrap(), set);
+    }
 
     #[test]
     fn comments_in_an_arrays_table_are_not_settings() {

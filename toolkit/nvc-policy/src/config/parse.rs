@@ -84,6 +84,7 @@ impl ConfigParser<'_> {
             Item::Value(Value::Array(_)) => "a list of something else",
             Item::Value(Value::Integer(_) | Value::Float(_)) => "a number",
             Item::Value(Value::Datetime(_)) => "a date",
+            Item::ArrayOfTables(_) => "a list of tables, [[NAME]]",
             _ => "a table",
         };
         let place = place(self.text, item.span());

@@ -65,6 +65,7 @@ fn wrong_types_are_refused_with_their_place() {
          found a list of something else"
     );
     assert!(failure("features = 1").contains("features: expected a table, found a number"));
+    assert!(failure("[[features]]").contains("a table, found a list of tables, [[NAME]]"));
     assert!(failure("swarm-resource = [\"A\"]").contains("expected a text"));
 }
 
