@@ -6,7 +6,7 @@ use std::path::Path;
 use libnvc::Result;
 use nvc_cdi::emit::{Format, text};
 use nvc_cdi::transform::{Side, Transform};
-use nvc_cdi::{file, parse, validate};
+use nvc_cdi::{Spec, file, parse, validate, version};
 use nvc_hostfile::system;
 
 use crate::commands::invalid;
@@ -25,13 +25,21 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     }
     let (input, output) = (line.text("input"), line.text("output"));
     let mut spec = parse(&read(input)?).map_err(|error| error.context(input))?;
-    Transform::new(from, to, side).apply(&mut spec)?;
-    validate::spec(&spec).map_err(|error| error.context("invalid specification"))?;
+    transform(&mut spec, &Transform::new(from, to, side))?;
     if output.is_empty() {
         return print(&text(&spec, Format::Yaml, None));
     }
     let (path, format) = file::output(Path::new(output), None);
     file::write(&path, &spec, format, None)
+}
+
+/// Transforms a specification, and gives it the version that it needs if it has none.
+fn transform(spec: &mut Spec, transform: &Transform) -> Result<()> {
+    transform.apply(spec)?;
+    if spec.cdi_version.is_empty() {
+        spec.cdi_version = version::minimum(spec).0.into();
+    }
+    validate::spec(spec).map_err(|error| error.context("invalid specification"))
 }
 
 fn read(input: &str) -> Result<Vec<u8>> {
@@ -43,4 +51,30 @@ fn read(input: &str) -> Result<Vec<u8>> {
         path => std::fs::read(path),
     };
     read.map_err(|error| system("open failed", input, &error))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_specification_may_have_no_version() {
+        let to_y = Transform::new("/x", "/y", Side::Host);
+        let with = |start: &str| {
+            let text = "kind: v.com/cc\ndevices:\n- name: d\n  containerEdits:\n    deviceNodes:\n    \
+                        - path: /dev/d\n      hostPath: /x/dev/d\n";
+            let mut spec = parse(format!("{start}{text}").as_bytes()).unwrap();
+            transform(&mut spec, &to_y).map(|()| spec)
+        };
+        for start in ["", "cdiVersion: \"\"\n"] {
+            let spec = with(start).unwrap();
+            assert_eq!(spec.cdi_version, "0.5.0");
+            assert_eq!(
+                spec.devices[0].container_edits.device_nodes[0].host_path,
+                "/y/dev/d"
+            );
+        }
+        assert!(with("cdiVersion: 0.3.0\n").is_err());
+    }
 }
