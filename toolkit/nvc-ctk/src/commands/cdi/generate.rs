@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
+use nix::unistd::{AccessFlags, access};
 use nvc_cdi::emit::{Format, text};
 use nvc_cdi::{STANDARD_DIRECTORIES, Spec, file, names, registry, version};
 use nvc_generate::{
@@ -13,6 +14,7 @@ use nvc_generate::{
     PARTS, Rendering, generate,
 };
 use nvc_hostfile::{ours, system};
+use nvc_oci::paths;
 use nvc_policy::config;
 use nvc_policy::config::lookup::Place;
 use nvc_program::hook_names;
@@ -25,6 +27,9 @@ use crate::query;
 
 /// Options that do not change a specification. Without them files of the same content are the same.
 const NOT_RECORDED: [&str; 2] = ["output", "quiet"];
+
+/// The hook program if none is found.
+const DEFAULT_HOOK: &str = "/usr/bin/nvidia-cdi-hook";
 
 const ROOTS: [&str; 2] = ["--driver-root", "--dev-root"];
 
@@ -92,7 +97,7 @@ fn recorded(words: Vec<String>) -> Result<Vec<String>> {
             if ROOTS.contains(&name) && !path.is_empty()
                 || name == "--nvidia-cdi-hook-path" && path.contains('/') =>
         {
-            let path = made_absolute(Path::new(path))?;
+            let path = made_absolute(path)?;
             Ok(format!("{name}={}", path.display()))
         }
         _ => Ok(word),
@@ -176,9 +181,10 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
     names::class(class).map_err(|text| invalid(format!("invalid CDI class name: {text}")))?;
     let root = |name: &str| {
         let root = line.given(name).filter(|root| !root.is_empty());
-        root.map(|root| made_absolute(Path::new(root))).transpose()
+        root.map(made_absolute).transpose()
     };
-    let driver_root = root("driver-root")?.unwrap_or_else(|| configured_root(line));
+    let configured = || made_absolute(&configured_root(line));
+    let driver_root = root("driver-root")?.map_or_else(configured, Ok)?;
     let dev_root = root("dev-root")?.unwrap_or_else(|| driver_root.clone());
     let naming = match line.list("device-name-strategy") {
         [] => vec![Naming::Index, Naming::Uuid],
@@ -252,7 +258,7 @@ fn config_place(line: &CommandLine) -> Place {
 }
 
 /// Returns `nvidia-container-cli.root` of config.toml; the default if the file cannot be read.
-fn configured_root(line: &CommandLine) -> PathBuf {
+fn configured_root(line: &CommandLine) -> String {
     let place = config_place(line);
     let root = match config::lookup::load(&place, false) {
         Ok(loaded) => loaded.config.cli.root,
@@ -267,7 +273,7 @@ fn configured_root(line: &CommandLine) -> PathBuf {
             String::new()
         }
     };
-    PathBuf::from(if root.is_empty() { "/" } else { &root })
+    if root.is_empty() { "/".into() } else { root }
 }
 
 fn naming(word: &str) -> Result<Naming> {
@@ -307,7 +313,8 @@ fn hooks(line: &CommandLine) -> Result<Hooks> {
         other => return Err(invalid(format!("invalid --hooks value: {other}"))),
     };
     let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
-    let path = hook_path(line.given("nvidia-cdi-hook-path"))?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = hook_path(line.given("nvidia-cdi-hook-path"), &path, DEFAULT_HOOK)?;
     Ok(Hooks {
         is_ours: is_ours(Path::new(&path)),
         program: HookProgram { path },
@@ -327,40 +334,45 @@ fn is_ours(program: &Path) -> bool {
         .any(|name| ours::is_recorded(&program, name, &record))
 }
 
-/// Returns a path as it is if it is absolute, and below the current directory otherwise: engines read a specification
-/// in directories of their own.
-fn made_absolute(path: &Path) -> Result<PathBuf> {
-    if path.is_absolute() {
-        return Ok(path.to_owned());
-    }
-    std::path::absolute(path).map_err(|error| system("making a path absolute failed", path, &error))
+/// Returns a path absolute and cleaned: engines read a specification in directories of their own.
+fn made_absolute(path: &str) -> Result<PathBuf> {
+    let here = if path.starts_with('/') {
+        Ok(PathBuf::new())
+    } else {
+        std::env::current_dir()
+    };
+    let here = here.map_err(|error| system("making a path absolute failed", path, &error))?;
+    Ok(paths::absolute(path, &here))
 }
 
-/// Returns the hook program: a path made absolute, a name looked up in PATH.
-fn hook_path(given: Option<&str>) -> Result<String> {
-    let name = given
-        .filter(|name| !name.is_empty())
-        .unwrap_or("nvidia-cdi-hook");
+/// Returns the hook program: a path made absolute, or a name looked up in `path`; else the default.
+fn hook_path(given: Option<&str>, path: &str, default: &str) -> Result<String> {
+    let given = given.filter(|name| !name.is_empty());
+    let name = given.unwrap_or("nvidia-cdi-hook");
     if name.starts_with('/') {
         return Ok(name.into());
     }
-    if name.contains('/') {
-        let path = made_absolute(Path::new(name))?;
-        if !path.is_file() {
-            let text = format!("--nvidia-cdi-hook-path \"{name}\" does not exist");
+    let paths = if name.contains('/') {
+        vec![made_absolute(name)?]
+    } else {
+        let directories = path.split(':').filter(|place| place.starts_with('/'));
+        directories
+            .map(|place| Path::new(place).join(name))
+            .collect()
+    };
+    let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+    if let Some(found) = paths.iter().find(|path| is_program(path)) {
+        return Ok(found.display().to_string());
+    }
+    match given {
+        Some(name) if name.contains('/') || !is_program(Path::new(default)) => {
+            let text = format!("--nvidia-cdi-hook-path \"{name}\" is no executable file");
             return Err(invalid(text).hint("give an absolute path if it will exist later"));
         }
-        return Ok(path.display().to_string());
+        Some(name) => warn!("{name} is not in PATH: the hook program is {default}"),
+        None => {}
     }
-    let path = std::env::var("PATH").unwrap_or_default();
-    let found = path
-        .split(':')
-        .filter(|directory| directory.starts_with('/'))
-        .find_map(|directory| {
-            let path = Path::new(directory).join(name);
-            path.is_file().then(|| path.display().to_string())
-        });
-    Ok(found.unwrap_or_else(|| format!("/usr/bin/{name}")))
+    Ok(default.into())
 }
 
 /// Optional features.
@@ -481,15 +493,27 @@ mod tests {
     #[test]
     fn a_hook_program_is_an_absolute_path() {
         let here = std::env::current_dir().unwrap();
-        let manifest = format!("{}/Cargo.toml", here.display());
+        let default = env!("CARGO").to_owned();
+        let in_path = Path::new(&default).parent().unwrap().to_str().unwrap();
+        let hook = |given: &str, default: &str| {
+            hook_path(Some(given), in_path, default).map_err(|error| error.message())
+        };
+        let refused = |name: &str| {
+            Err(format!(
+                "--nvidia-cdi-hook-path \"{name}\" is no executable file"
+            ))
+        };
         for (given, expected) in [
-            ("/no/such/hook", "/no/such/hook"),
-            ("no-such-hook", "/usr/bin/no-such-hook"),
-            ("./Cargo.toml", &manifest),
+            ("/no/such/hook", Ok("/no/such/hook".to_owned())),
+            ("cargo", Ok(default.clone())),
+            ("no-such-hook", Ok(default.clone())),
+            ("no/hook", refused("no/hook")),
+            ("./Cargo.toml", refused("./Cargo.toml")),
         ] {
-            assert_eq!(hook_path(Some(given)).unwrap(), expected);
+            assert_eq!(hook(given, &default), expected, "{given}");
         }
-        let missing = hook_path(Some("no/hook")).unwrap_err().message();
-        assert_eq!(missing, "--nvidia-cdi-hook-path \"no/hook\" does not exist");
+        assert_eq!(hook("no-such-hook", "/no/such"), refused("no-such-hook"));
+        assert_eq!(made_absolute("./x/../a//b/").unwrap(), here.join("a/b"));
+        assert_eq!(made_absolute("/usr/..").unwrap(), Path::new("/"));
     }
 }
