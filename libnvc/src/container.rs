@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -161,11 +161,11 @@ impl Container {
         let mut image = ImageFacts {
             layout,
             compat_libraries,
-            ldconfig: config.image.ldconfig,
+            ldconfig: config.image.ldconfig.on(Path::exists),
         };
         let loader = match image.ldconfig {
             Ldconfig::Auto if config.loader => {
-                in_process(process.root(), &mut image, config.compat)
+                in_process(process.root(), &mut image, config.compat, is_here)
             }
             Ldconfig::Auto | Ldconfig::Host(_) | Ldconfig::Image(_) => None,
         };
@@ -198,7 +198,7 @@ impl Container {
     }
 
     /// Returns the container's root directory as named by the caller.
-    pub(crate) fn rootfs(&self) -> &std::path::Path {
+    pub(crate) fn rootfs(&self) -> &Path {
         &self.rootfs
     }
 }
@@ -250,7 +250,12 @@ impl ContainerConfig {
 }
 
 /// Selects the builtin ldconfig if it can update the cache, or else the host's ldconfig.
-fn in_process(root: &RootDir, image: &mut ImageFacts, compat: CudaCompatMode) -> Option<Loader> {
+fn in_process(
+    root: &RootDir,
+    image: &mut ImageFacts,
+    compat: CudaCompatMode,
+    is_hook: bool,
+) -> Option<Loader> {
     let mut directories: Vec<_> = match compat {
         CudaCompatMode::Ldconfig => image
             .compat_libraries
@@ -264,7 +269,7 @@ fn in_process(root: &RootDir, image: &mut ImageFacts, compat: CudaCompatMode) ->
         image.layout.libs_dir.clone(),
         image.layout.libs32_dir.clone(),
     ]);
-    match judge::look(root, &directories) {
+    match judge::look(root, &directories, is_hook) {
         Ok(loader) => Some(loader),
         Err(reason) => {
             log::info!("using {HOST_LDCONFIG} of the host, not the builtin ldconfig: {reason}");

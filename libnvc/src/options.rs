@@ -80,6 +80,13 @@ pub enum Ldconfig {
 /// with one. A program of such a name is spelled `./auto`.
 const AUTOMATIC: [&str; 4] = ["auto", "@auto", "builtin", "@builtin"];
 
+/// Returns true if this is where packages and upstream's configuration expect a host's ldconfig, so that it is no choice.
+pub(crate) fn is_usual(path: &Path) -> bool {
+    ["/sbin/ldconfig", "/sbin/ldconfig.real"]
+        .map(Path::new)
+        .contains(&path)
+}
+
 impl Ldconfig {
     /// Parses a word: `auto`, `@/path` on the host, or `/path` in the image.
     pub fn parse(word: &OsStr) -> Self {
@@ -106,6 +113,17 @@ impl Ldconfig {
             plain.into()
         }
         .into()
+    }
+
+    /// Returns the choice for this host: its usual ldconfig means `auto` if it has none there.
+    #[must_use]
+    pub fn on(self, exists: impl Fn(&Path) -> bool) -> Self {
+        match self {
+            Self::Host(path) if is_usual(&path) && !exists(&Self::real(&path, &exists)) => {
+                Self::Auto
+            }
+            chosen => chosen,
+        }
     }
 
     /// Returns true if it names no program.
@@ -182,6 +200,26 @@ mod tests {
                 .iter()
                 .all(|word| Ldconfig::parse(word.as_ref()).is_empty())
         );
+    }
+
+    #[test]
+    fn a_host_without_its_usual_program_means_auto() {
+        for (word, exists, expected) in [
+            ("@/sbin/ldconfig", "/sbin/ldconfig", "@/sbin/ldconfig"),
+            ("@/sbin/ldconfig", "/sbin/ldconfig.real", "@/sbin/ldconfig"),
+            ("@/sbin/ldconfig", "", "auto"),
+            (
+                "@/sbin/ldconfig.real",
+                "/sbin/ldconfig",
+                "@/sbin/ldconfig.real",
+            ),
+            ("@/sbin/ldconfig.real", "", "auto"),
+            ("@/opt/ldconfig", "", "@/opt/ldconfig"),
+            ("/sbin/ldconfig", "", "/sbin/ldconfig"),
+        ] {
+            let chosen = Ldconfig::parse(word.as_ref()).on(|path| path == Path::new(exists));
+            assert_eq!(chosen.to_string(), expected, "{word}, {exists}");
+        }
     }
 
     #[test]

@@ -101,11 +101,16 @@ pub(crate) struct Directory {
     pub(crate) is_configured: bool,
 }
 
-/// Examines the image below `root`, into whose `directories` files will be mounted.
+/// Examines the image below `root`, into whose `directories` files will be mounted. `after_mounts`: an engine has done
+/// that already, so mounted libraries are not the image's.
 ///
 /// # Errors
 /// The reason why ldconfig must rebuild the cache.
-pub(crate) fn look(root: &RootDir, directories: &[ContainerPath]) -> Result<Loader, Unusable> {
+pub(crate) fn look(
+    root: &RootDir,
+    directories: &[ContainerPath],
+    after_mounts: bool,
+) -> Result<Loader, Unusable> {
     let descriptors = inroot::own_descriptors()
         .map_err(|errno| unreadable(Path::new(inroot::OWN_DESCRIPTORS), errno))?;
     let image = Image {
@@ -131,6 +136,7 @@ pub(crate) fn look(root: &RootDir, directories: &[ContainerPath]) -> Result<Load
     let mut survey = Survey {
         image,
         written: file.modified,
+        after_mounts,
         known: HashSet::new(),
         until: Instant::now() + TIMEOUT,
     };
@@ -210,6 +216,7 @@ pub(crate) fn read_cache(file: &File, stat: &FileStat) -> Result<(Vec<u8>, Versi
 struct Survey<'a> {
     image: Image<'a>,
     written: Time,
+    after_mounts: bool,
     /// Directories that were already checked.
     known: HashSet<Identity>,
     until: Instant,
@@ -292,7 +299,7 @@ impl Survey<'_> {
             });
         }
         for ((path, fd, _), listed) in contents.values() {
-            contents::check(self.image, path, fd, listed)?;
+            contents::check(self.image, path, fd, listed, self.after_mounts)?;
         }
         Ok(listed)
     }
@@ -328,12 +335,14 @@ impl Survey<'_> {
 
     /// Counts the libraries in a directory; fails if some are for some CPUs only.
     fn libraries(&self, (path, fd, _): &OpenDirectory<'_>) -> Result<usize, Unusable> {
-        let mut libraries = 0;
+        let mut libraries = Vec::new();
         let mut subdirectories = false;
         let listed = open_to_list(fd).and_then(|fd| {
             directory::list(fd.as_fd(), &mut { MAX_NAMES }, |entry| {
                 let can_be_file = entry.kind != libc::DT_DIR;
-                libraries += usize::from(can_be_file && library::is_name(entry.name.as_bytes()));
+                if can_be_file && library::is_name(entry.name.as_bytes()) {
+                    libraries.push(entry.name.to_owned());
+                }
                 let known = FOR_FEATURES_BEFORE.iter().chain([&FOR_FEATURES]);
                 let mut known = known.map(OsStr::new);
                 subdirectories |=
@@ -344,15 +353,33 @@ impl Survey<'_> {
         if subdirectories {
             return Err(Unusable::ForSomeProcessors(path.to_path_buf()));
         }
-        Ok(libraries)
+        if self.after_mounts {
+            libraries.retain(|name| !contents::is_mounted(self.image, path, name));
+        }
+        Ok(libraries.len())
     }
 
-    /// Fails if a directory was changed after the cache was written.
-    fn unchanged(&self, (path, _, stat): &OpenDirectory<'_>) -> Result<(), Unusable> {
-        if Time::modified(stat).is_after(self.written) {
-            return Err(Unusable::OlderThan(path.to_path_buf()));
+    /// Fails if a directory was changed after the cache was written, unless by the mount points of an engine: then the
+    /// names in it are all that counts.
+    fn unchanged(&self, (path, fd, stat): &OpenDirectory<'_>) -> Result<(), Unusable> {
+        if !Time::modified(stat).is_after(self.written) {
+            return Ok(());
         }
-        Ok(())
+        let mut has_mounts = false;
+        if self.after_mounts {
+            let listed = open_to_list(fd).and_then(|opened| {
+                directory::list(opened.as_fd(), &mut { MAX_NAMES }, |entry| {
+                    has_mounts = has_mounts
+                        || library::is_name(entry.name.as_bytes())
+                            && contents::is_mounted(self.image, path, entry.name);
+                })
+            });
+            listed.map_err(|errno| unreadable(path, errno))?;
+        }
+        if has_mounts {
+            return Ok(());
+        }
+        Err(Unusable::OlderThan(path.to_path_buf()))
     }
 
     /// Fails if a subdirectory for some CPUs was changed after the cache was written.

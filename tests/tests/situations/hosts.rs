@@ -27,7 +27,34 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(narrow());
     rows.extend(manifests());
     rows.extend(sockets());
+    rows.extend(ldconfigs());
     rows
+}
+
+const LDCONFIG: &str = "/sbin/ldconfig";
+const BY_HAND: &str = "by hand no config.toml is read";
+
+/// Which ldconfig there is, and what config.toml says about it.
+fn ldconfigs() -> Vec<Row> {
+    let without = |name| row(name).host(|host| remove(host, LDCONFIG));
+    let elsewhere = |name| row(name).cli("ldconfig = \"@/opt/glibc/ldconfig\"");
+    vec![
+        without("no_ldconfig"),
+        without("no_ldconfig_and_auto").cli("ldconfig = \"auto\""),
+        without("no_ldconfig_and_at_auto").cli("ldconfig = \"@auto\""),
+        without("no_ldconfig_where_packages_expect_it").cli("ldconfig = \"@/sbin/ldconfig.real\""),
+        without("no_ldconfig_although_it_is_wanted").cli("ldconfig = \"program:@/sbin/ldconfig\""),
+        without("no_ldconfig_and_an_image_without_a_cache")
+            .layout(Layout::Empty)
+            .expect(|expected| expected.fails(&["run ldconfig in the image"])),
+        elsewhere("an_ldconfig_elsewhere")
+            .host(|host| rename(host, LDCONFIG, "/opt/glibc/ldconfig")),
+        elsewhere("no_ldconfig_where_the_configuration_names_it")
+            .expect(|expected| {
+                expected.fails(&["open failed: /opt/glibc/ldconfig: no such file", "or auto"])
+            })
+            .but(&[Configure], BY_HAND, |_| Expected::default()),
+    ]
 }
 
 /// What the loader's cache knows.

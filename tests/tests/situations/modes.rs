@@ -59,7 +59,7 @@ const SAID: &str = "/tmp/said";
 
 /// Runs a container that looks around.
 pub(crate) fn run(machine: &Machine, row: &Row, mode: Mode) -> Found {
-    configure(machine, mode);
+    configure(machine, row, mode);
     if let Some((before, _)) = &row.service {
         before(&machine.driver);
     }
@@ -88,12 +88,13 @@ pub(crate) fn run(machine: &Machine, row: &Row, mode: Mode) -> Found {
 }
 
 /// Writes config.toml.
-fn configure(machine: &Machine, mode: Mode) {
+fn configure(machine: &Machine, row: &Row, mode: Mode) {
     let text = format!(
-        "[nvidia-container-cli]\npath = \"{BIN}/nvidia-container-cli\"\nload-kmods = false\nno-cgroups = true\n\
+        "[nvidia-container-cli]\npath = \"{BIN}/nvidia-container-cli\"\nload-kmods = false\nno-cgroups = true\n{}\n\
          [nvidia-ctk]\npath = \"{BIN}/nvidia-cdi-hook\"\n\
          [nvidia-container-runtime]\nmode = \"{}\"\nruntimes = [\"{BIN}/sim-runc\"]\n\
          [nvidia-container-runtime-hook]\npath = \"{BIN}/nvidia-container-runtime-hook\"\n",
+        row.cli,
         mode.of_runtime()
     );
     let file = machine

@@ -46,6 +46,8 @@ pub(crate) struct Row {
     pub(crate) container: Vec<Configure>,
     /// Directories of PATH before the usual ones, for our programs.
     pub(crate) path: &'static str,
+    /// Lines of nvidia-container-cli's table in config.toml.
+    pub(crate) cli: &'static str,
     expected: Expected,
     cells: Vec<Cell>,
 }
@@ -62,6 +64,7 @@ pub(crate) fn row(name: &'static str) -> Row {
         volumes: Vec::new(),
         container: Vec::new(),
         path: "",
+        cli: "",
         expected: Expected::default(),
         cells: Vec::new(),
     }
@@ -122,6 +125,11 @@ impl Row {
 
     pub(crate) fn path(mut self, directories: &'static str) -> Self {
         self.path = directories;
+        self
+    }
+
+    pub(crate) fn cli(mut self, lines: &'static str) -> Self {
+        self.cli = lines;
         self
     }
 

@@ -97,12 +97,13 @@ pub(crate) fn change(
 
 /// Returns the host's ldconfig that the arguments name, if they do; upstream's accept an @ before it.
 fn ldconfig(given: &Given) -> Result<Ldconfig> {
-    let path = given.text("ldconfig-path").unwrap_or_default();
-    let path = path.strip_prefix('@').unwrap_or(path);
-    match path {
-        "" => Ok(Ldconfig::Auto),
-        path if path.starts_with('/') => Ok(Ldconfig::Host(path.into())),
-        path => {
+    let word = given.text("ldconfig-path").unwrap_or_default();
+    let path = word.strip_prefix('@').unwrap_or(word);
+    match Ldconfig::parse(path.as_ref()) {
+        _ if path.is_empty() => Ok(Ldconfig::Auto),
+        Ldconfig::Auto => Ok(Ldconfig::Auto),
+        _ if path.starts_with('/') => Ok(Ldconfig::Host(path.into())),
+        _ => {
             let text = format!("--ldconfig-path {path} is not an absolute path");
             Err(Error::new(ErrorKind::InvalidArgument, text))
         }

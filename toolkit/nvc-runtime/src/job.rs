@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use libnvc::options::Ldconfig;
 use libnvc::plan::Intent;
 use nvc_generate::nodes::Nodes;
 use nvc_generate::{Csv, Find, HookProgram, Hooks, Rendering, gated};
@@ -104,7 +103,7 @@ impl Job<'_> {
                 merged: true,
                 is_ours: true,
             },
-            ldconfig: ldconfig(config),
+            ldconfig: ldconfig::for_hooks(config),
             gids: true,
             additional_gids: !no_groups,
         }
@@ -145,15 +144,6 @@ pub(crate) fn find(mode: nvc_generate::Mode, config: &Config) -> Find {
         path: variable("PATH"),
         data_dirs: variable("XDG_DATA_DIRS"),
         ..Find::new(mode)
-    }
-}
-
-/// Returns the host's ldconfig if the configuration chooses one.
-fn ldconfig(config: &Config) -> Option<String> {
-    match ldconfig::for_library(config) {
-        Ldconfig::Host(path) => Some(path.to_string_lossy().into_owned()),
-        // The image's own is nvidia-container-cli's alone.
-        Ldconfig::Auto | Ldconfig::Image(_) => None,
     }
 }
 

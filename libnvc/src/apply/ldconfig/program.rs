@@ -22,7 +22,7 @@ use nix::sys::stat::{Mode, fchmod};
 use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
 use crate::hint::Setting;
 use crate::inroot;
-use crate::options::Ldconfig;
+use crate::options::{Ldconfig, is_usual};
 use crate::read_file;
 use crate::sys::descriptors::above_streams;
 use crate::sys::mount::{self, MountAttributes};
@@ -112,8 +112,11 @@ fn open(path: &Path) -> Result<(File, Kind)> {
     let failed = |e: &std::io::Error| {
         let error = Error::file("open failed", path, errno_of(e)).with_kind(ErrorKind::LdCache);
         match error.errno() {
+            Some(Errno::ENOENT) if is_usual(path) => error.hint(
+                "this image's library cache needs one: run ldconfig in the image, or install it on the host",
+            ),
             Some(Errno::ENOENT) => error.hint(
-                Setting::Ldconfig.between("", " names the host's ldconfig, often /sbin/ldconfig"),
+                "name one that exists, or auto, which needs none if the image's library cache is sound",
             ),
             _ => error,
         }

@@ -17,6 +17,7 @@ use super::unusable::{Unusable, unreadable};
 use crate::directory;
 use crate::inroot::{Image, open_to_list};
 use crate::ldcache::library;
+use crate::sys::mount;
 
 /// Limit of opened files per directory. Real images have one or two such files: GNU ld's scripts.
 const MAX_OPENED: usize = 64;
@@ -30,7 +31,11 @@ pub(super) struct CachedNames<'a> {
     pub(super) sonames: HashSet<&'a [u8]>,
 }
 
-/// Checks that a directory has the libraries that the cache lists, and no others.
+/// Limit of files that an engine has mounted in a directory; the driver has about a hundred, with the links to them.
+const MAX_MOUNTED: usize = 1 << 10;
+
+/// Checks that a directory has the libraries that the cache lists, and no others; `after_mounts`, those that an engine has
+/// mounted do not count.
 ///
 /// # Errors
 /// The reason why the cache is stale.
@@ -39,7 +44,9 @@ pub(super) fn check(
     path: &Path,
     fd: &OwnedFd,
     listed: &CachedNames<'_>,
+    after_mounts: bool,
 ) -> Result<(), Unusable> {
+    let most = MAX_OPENED + if after_mounts { MAX_MOUNTED } else { 0 };
     let CachedNames { names, sonames } = listed;
     let mut present = 0;
     let mut strangers: Vec<OsString> = Vec::new();
@@ -53,7 +60,7 @@ pub(super) fn check(
             present += 1;
         } else if library::is_name(name)
             && !is_version_of_listed(name, names)
-            && strangers.len() <= names.len() + MAX_OPENED
+            && strangers.len() <= names.len() + most
         {
             strangers.push(entry.name.to_owned());
         }
@@ -65,18 +72,30 @@ pub(super) fn check(
     if strangers.is_empty() {
         return Ok(());
     }
+    let mut too_many = strangers.len() > names.len() + most;
+    if after_mounts {
+        strangers.retain(|name| !is_mounted(image, path, name));
+    }
     // Older versions of glibc name the file after their version: libc.so.6 is a link to libc-2.31.so.
     let targets = names
         .iter()
         .filter_map(|name| readlinkat(fd, OsStr::from_bytes(name)).ok());
     let targets: HashSet<OsString> = targets.collect();
     strangers.retain(|name| !targets.contains(name));
-    let too_many = strangers.len() > MAX_OPENED;
+    too_many |= strangers.len() > MAX_OPENED;
     let missed = |name: &&OsString| is_missed(image, path, fd, name, sonames);
     match strangers.iter().find(|name| too_many || missed(name)) {
         Some(name) => Err(Unusable::UnlistedLibrary(path.join(name))),
         None => Ok(()),
     }
+}
+
+/// Returns true if a name leads to a file that was mounted into the image.
+pub(super) fn is_mounted(image: Image<'_>, path: &Path, name: &OsStr) -> bool {
+    let found = image.root.resolve(&path.join(name));
+    found.is_ok_and(|found| {
+        mount::place(found.as_fd()).is_ok_and(|place| place.is_root == Some(true))
+    })
 }
 
 /// Returns true if a listed library has this name up to a dot: `libz.so.1` is listed for `libz.so.1.2.13`.

@@ -199,8 +199,8 @@ keys! {
         "environment" environment: Vec<String> = [], has its;
         /// The host's ld.so.cache.
         "ldcache" (LDCACHE) ldcache: String = "", has "\"/etc/ld.so.cache\"";
-        /// The ldconfig that updates a container's cache. With @ it is the host's; @/sbin/ldconfig itself means that
-        /// none runs if the image's cache is sound. Without @, the container's:
+        /// The ldconfig that updates a container's cache. With @ it is the host's; `auto` and @/sbin/ldconfig itself
+        /// mean that none runs if the image's cache is sound. Another path without @ is the container's:
         /// `features.allow-ldconfig-from-container` must permit that.
         "ldconfig" (LDCONFIG) ldconfig: Option<String> = "@/sbin/ldconfig", has its;
         /// Load the driver's kernel modules and create its control nodes if they are missing; also in mode jit-cdi.

@@ -19,7 +19,8 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
         return Ok(());
     };
     let path = value.strip_prefix(PROGRAM).unwrap_or(value);
-    if path.starts_with('@') || config.features.allow_ldconfig_from_container {
+    let is_hosts = !matches!(Ldconfig::parse(path.as_ref()), Ldconfig::Image(_));
+    if is_hosts || config.features.allow_ldconfig_from_container {
         return Ok(());
     }
     Err(Error::Value(format!(
@@ -36,7 +37,19 @@ pub fn for_program(config: &Config, exists: impl Fn(&str) -> bool) -> String {
             let exists = |path: &Path| exists(&path.to_string_lossy());
             Ldconfig::Host(Ldconfig::real(&path, exists)).to_string()
         }
-        Ldconfig::Auto | Ldconfig::Image(_) => value.to_owned(),
+        // Upstream's program would run a file of that name in the image.
+        Ldconfig::Auto => "@auto".to_owned(),
+        Ldconfig::Image(_) => value.to_owned(),
+    }
+}
+
+/// Returns the path for our hooks, if a program of the host is chosen. `auto` has no word there: upstream's hooks refuse
+/// it.
+pub fn for_hooks(config: &Config) -> Option<String> {
+    match for_library(config) {
+        Ldconfig::Host(path) => Some(path.to_string_lossy().into_owned()),
+        // The image's own is nvidia-container-cli's alone.
+        Ldconfig::Auto | Ldconfig::Image(_) => None,
     }
 }
 

@@ -118,6 +118,8 @@ fn the_real_ldconfig_is_found() {
         (Some("@/x/ldconfig.real"), false, "@/x/ldconfig"),
         (Some("@/x/ldconfig.real"), true, "@/x/ldconfig.real"),
         (Some("program:@/sbin/ldconfig"), false, "@/sbin/ldconfig"),
+        (Some("auto"), true, "@auto"),
+        (Some("@auto"), true, "@auto"),
     ];
     for (value, exists, expected) in table {
         let mut config = Config::default();
@@ -141,6 +143,10 @@ fn package_defaults_mean_auto() {
         Ldconfig::Host("/sbin/ldconfig".into())
     );
     assert_eq!(of("@/opt/l"), Ldconfig::Host("/opt/l".into()));
+    assert_eq!(of("@auto"), Ldconfig::Auto);
+    // A word of the file itself, although it has no @.
+    let loaded = config("nvidia-container-cli.ldconfig = \"auto\"");
+    assert_eq!(for_library(&loaded), Ldconfig::Auto);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use libnvc::options::Ldconfig;
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
 use nix::unistd::{AccessFlags, access};
@@ -15,8 +16,8 @@ use nvc_generate::{
 };
 use nvc_hostfile::{ours, system};
 use nvc_oci::paths;
-use nvc_policy::config;
 use nvc_policy::config::lookup::Place;
+use nvc_policy::config::{self, Config};
 use nvc_program::hook_names;
 
 use super::machine::Machine;
@@ -183,7 +184,11 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
         let root = line.given(name).filter(|root| !root.is_empty());
         root.map(made_absolute).transpose()
     };
-    let configured = || made_absolute(&configured_root(line));
+    let config = configured(line);
+    let configured = || match config.cli.root.as_str() {
+        "" => made_absolute("/"),
+        root => made_absolute(root),
+    };
     let driver_root = root("driver-root")?.map_or_else(configured, Ok)?;
     let dev_root = root("dev-root")?.unwrap_or_else(|| driver_root.clone());
     let naming = match line.list("device-name-strategy") {
@@ -234,10 +239,7 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
     };
     let rendering = Rendering {
         hooks,
-        ldconfig: line
-            .given("ldconfig-path")
-            .filter(|path| !path.is_empty())
-            .map(String::from),
+        ldconfig: ldconfig(line, &config),
         gids: line.flag("gids"),
         additional_gids: line.flag("gids") && !flags.no_additional_gids,
     };
@@ -257,11 +259,11 @@ fn config_place(line: &CommandLine) -> Place {
     config::lookup::place(given, |name| std::env::var_os(name))
 }
 
-/// Returns `nvidia-container-cli.root` of config.toml; the default if the file cannot be read.
-fn configured_root(line: &CommandLine) -> String {
+/// Returns config.toml; the default if the file cannot be read.
+fn configured(line: &CommandLine) -> Config {
     let place = config_place(line);
-    let root = match config::lookup::load(&place, false) {
-        Ok(loaded) => loaded.config.cli.root,
+    match config::lookup::load(&place, false) {
+        Ok(loaded) => loaded.config,
         Err(error) => {
             // Most of them name the file.
             let (text, file) = (error.to_string(), place.file.display().to_string());
@@ -270,10 +272,19 @@ fn configured_root(line: &CommandLine) -> String {
             } else {
                 warn!("{file}: {text}");
             }
-            String::new()
+            Config::default()
         }
-    };
-    if root.is_empty() { "/".into() } else { root }
+    }
+}
+
+/// Returns the path of the host's ldconfig for the hooks: that of the command line, or else of config.toml.
+fn ldconfig(line: &CommandLine, config: &Config) -> Option<String> {
+    match line.given("ldconfig-path") {
+        None | Some("") => {}
+        Some(path) if Ldconfig::parse(path.as_ref()) == Ldconfig::Auto => return None,
+        Some(path) => return Some(path.to_owned()),
+    }
+    config::ldconfig::for_hooks(config)
 }
 
 fn naming(word: &str) -> Result<Naming> {

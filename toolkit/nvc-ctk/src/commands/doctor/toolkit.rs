@@ -191,20 +191,16 @@ fn variables(config: &Config) -> Option<Finding> {
 }
 
 fn ldconfig(config: &Config) -> Option<Finding> {
-    let value = config.cli.ldconfig.as_deref().unwrap_or("@/sbin/ldconfig");
-    let word = ldconfig::for_program(config, |path| Path::new(path).exists());
-    let Ldconfig::Host(path) = Ldconfig::parse(word.as_ref()) else {
+    let value = config.cli.ldconfig.as_deref()?;
+    let chosen = ldconfig::for_library(config).on(Path::exists);
+    let Ldconfig::Host(path) = chosen else {
         return None;
     };
-    (!path.exists()).then(|| {
+    (!Ldconfig::real(&path, Path::exists).exists()).then(|| {
         Finding::wrong(
             format!("{LDCONFIG} is {value}, and {} is missing", path.display()),
             "containers do not start: ldcache error: open failed",
-            if Path::new("/sbin/ldconfig").exists() {
-                set(config, LDCONFIG, "@/sbin/ldconfig")
-            } else {
-                step("install ldconfig (on Debian the package libc-bin), or set its path in config.toml")
-            },
+            set(config, LDCONFIG, "auto"),
         )
     })
 }
