@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -13,8 +13,9 @@ use serde::Serialize;
 pub(crate) use layout::{FAMILIES, PROGRAMS, x_modules};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::inroot::RootDir;
+use crate::inroot::{self, RootDir};
 use crate::ldcache::judge::{self, Loader};
+use crate::mountinfo;
 use crate::options::{CudaCompatMode, Ldconfig};
 use crate::path::ContainerPath;
 use crate::read_file;
@@ -148,6 +149,9 @@ impl Container {
         let is_here = matches!(config.target, Target::Here { .. });
         let (rootfs, process) = ContainerProcess::find(config.target)?;
         let namespace = process.mount_namespace()?;
+        if !namespace.is_containers {
+            check_propagation(process.root())?;
+        }
         let layout = layout::detect(&config.image, process.root())?;
         let compat_libraries = match config.compat {
             CudaCompatMode::Disabled => Vec::new(),
@@ -201,6 +205,27 @@ impl Container {
     pub(crate) fn rootfs(&self) -> &Path {
         &self.rootfs
     }
+}
+
+/// Checks that in the caller's own mount namespace nothing will be mounted outside the container's root: a chroot often
+/// has the host's /dev, /proc and /run, and a tmpfs that appears on the host's /proc/driver/nvidia hides its GPUs. These
+/// mounts are the user's, so they are not changed.
+fn check_propagation(root: &RootDir) -> Result<()> {
+    let failed = |errno| Error::system("stat of the container's root failed", errno);
+    let rootfs = inroot::name_of(root.as_fd()).map_err(failed)?;
+    let points = mountinfo::leaking(&own_mountinfo()?, &rootfs);
+    let Some(first) = points.first() else {
+        return Ok(());
+    };
+    let cause = format!(
+        "it is shared with mounts outside {}, where the driver's mounts would appear too",
+        rootfs.display()
+    );
+    let error = Error::fault(ErrorKind::InvalidArgument, first.display(), cause);
+    let repair = points
+        .iter()
+        .map(|point| format!("mount --make-rslave {}", point.display()));
+    Err(error.hint(repair.collect::<Vec<_>>().join(" && ")))
 }
 
 fn find_device_cgroup(process: &ContainerProcess) -> Result<DeviceCgroup> {

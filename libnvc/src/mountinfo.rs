@@ -19,8 +19,9 @@ pub(crate) struct MountEntry<'a> {
     point: &'a [u8],
     /// The mount's own options.
     options: &'a [u8],
-    /// It has an optional field `shared:N`.
-    is_shared: bool,
+    /// Its peer group, `shared:N`, and the group that it receives mounts from, `master:N`.
+    group: Option<u64>,
+    master: Option<u64>,
     /// Filesystem type.
     pub(crate) kind: &'a [u8],
     /// The filesystem's options.
@@ -35,11 +36,14 @@ impl<'a> MountEntry<'a> {
         let colon = device.iter().position(|byte| *byte == b':')?;
         let (major, minor) = (device.get(..colon)?, device.get(colon + 1..)?);
         let (root, point, options) = (fields.next()?, fields.next()?, fields.next()?);
-        let mut is_shared = false;
+        let (mut group, mut master) = (None, None);
         // The number of optional fields varies; a dash ends them.
         fields
             .by_ref()
-            .inspect(|field| is_shared |= field.starts_with(b"shared:"))
+            .inspect(|field| {
+                group = group.or(field.strip_prefix(b"shared:").and_then(number));
+                master = master.or(field.strip_prefix(b"master:").and_then(number));
+            })
             .find(|field| *field == b"-")?;
         let kind = fields.next()?;
         Some(Self {
@@ -49,7 +53,8 @@ impl<'a> MountEntry<'a> {
             root,
             point,
             options,
-            is_shared,
+            group,
+            master,
             kind,
             super_options: fields.nth(1)?,
         })
@@ -90,6 +95,26 @@ pub(crate) fn shows(table: &[u8], device: (u64, u64), outside: Option<&Path>) ->
     entries(table).any(|line| line.device == device && !is_below(&line))
 }
 
+/// Returns true if another mount lies over a mount, or over the place of one that it is on.
+fn is_hidden(line: &MountEntry<'_>, lines: &[MountEntry<'_>]) -> bool {
+    let point = line.point();
+    let mut above = vec![line.parent];
+    while let Some(parent) = lines.iter().find(|other| Some(&other.id) == above.last())
+        && !above.contains(&parent.parent)
+    {
+        above.push(parent.parent);
+    }
+    lines.iter().any(|other| {
+        let place = other.point();
+        let is_way = above.contains(&other.id) || other.id == line.id;
+        other.parent == line.id && place == point
+            || !is_way
+                && above.contains(&other.parent)
+                && place != point
+                && point.starts_with(place)
+    })
+}
+
 fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
@@ -109,8 +134,51 @@ pub(crate) fn marks(table: &[u8]) -> HashMap<u64, String> {
 
 /// Returns the ids of the shared mounts.
 pub(crate) fn shared_mounts(table: &[u8]) -> HashSet<u64> {
-    let shared = entries(table).filter(|line| line.is_shared);
+    let shared = entries(table).filter(|line| line.group.is_some());
     shared.map(|line| line.id).collect()
+}
+
+/// Returns the mount points at or below a directory on which a new mount would appear outside it too, because another
+/// mount there receives it; without those below one of them.
+pub(crate) fn leaking(table: &[u8], directory: &Path) -> Vec<PathBuf> {
+    let lines: Vec<MountEntry<'_>> = entries(table).collect();
+    let leaks = |line: &MountEntry<'_>| {
+        let mut groups: HashSet<u64> = line.group.into_iter().collect();
+        let is_of = |groups: &HashSet<u64>, group: Option<u64>| {
+            group.is_some_and(|group| groups.contains(&group))
+        };
+        loop {
+            let slaves = lines.iter().filter(|slave| is_of(&groups, slave.master));
+            let further: Vec<u64> = slaves.filter_map(|slave| slave.group).collect();
+            let known = groups.len();
+            groups.extend(further);
+            if groups.len() == known {
+                break;
+            }
+        }
+        let receives =
+            |other: &MountEntry<'_>| is_of(&groups, other.group) || is_of(&groups, other.master);
+        let receivers = lines
+            .iter()
+            .filter(|other| other.id != line.id && receives(other));
+        let shown = unescape(line.root);
+        let mut places = receivers.filter_map(|other| {
+            let root = unescape(other.root);
+            match shown.strip_prefix(&root) {
+                Ok(rest) => Some(other.point().join(rest)),
+                Err(_) => root.starts_with(&shown).then(|| other.point()),
+            }
+        });
+        places.any(|place| !place.starts_with(directory))
+    };
+    let within = lines
+        .iter()
+        .filter(|line| line.group.is_some() && line.point().starts_with(directory) && leaks(line));
+    let visible = within.filter(|line| !is_hidden(line, &lines));
+    let mut points: Vec<PathBuf> = visible.map(MountEntry::point).collect();
+    points.sort();
+    points.dedup_by(|below, above| below.starts_with(above));
+    points
 }
 
 /// Decodes the escapes in paths, `\` and three octal digits.
@@ -203,6 +271,47 @@ mod tests {
                     23 21 0:6 / /b rw master:3 shared:4 - tmpfs tmpfs rw\n\
                     garbage\n24\n";
         assert_eq!(shared_mounts(text.as_bytes()), HashSet::from([21, 23]));
+    }
+
+    #[test]
+    fn mounts_that_appear_elsewhere_too_are_found() {
+        let of = |lines: &str| {
+            let table = format!("21 1 8:1 / / rw shared:1 - ext4 /dev/a rw\n{lines}");
+            leaking(table.as_bytes(), Path::new("/j"))
+        };
+        let dev = "22 21 0:5 / /dev rw shared:2 - devtmpfs dev rw\n23 22 0:6 / /dev/pts rw shared:3 - devpts pts rw\n";
+        let bound = |of_dev: &str| {
+            format!(
+                "{dev}24 21 0:5 / /j/dev rw {of_dev} - devtmpfs dev rw\n25 24 0:6 / /j/dev/pts rw shared:3 - devpts pts rw\n"
+            )
+        };
+        assert_eq!(of(&bound("shared:2")), ["/j/dev"].map(PathBuf::from));
+        assert_eq!(of(&bound("master:2")), ["/j/dev/pts"].map(PathBuf::from));
+        assert_eq!(of(dev), [""; 0].map(PathBuf::from));
+        // Bound to itself, or shared with a part of itself: what appears elsewhere is below the directory.
+        for line in [
+            "/j /j rw shared:1",
+            "/j /j/again rw shared:1",
+            "/x /j rw shared:7",
+        ] {
+            assert_eq!(
+                of(&format!("22 21 8:1 {line} - ext4 /dev/a rw\n")),
+                [""; 0].map(PathBuf::from),
+                "{line}"
+            );
+        }
+        // The host's peer of the directory has the same mount below it, hidden.
+        let hidden = "22 21 8:1 /j /j rw shared:1 - ext4 /dev/a rw\n23 21 0:5 / /j/dev rw shared:2 - devtmpfs dev rw\n\
+            24 22 0:5 / /j/dev rw master:2 - devtmpfs dev rw\n25 21 0:5 / /dev rw shared:2 - devtmpfs dev rw\n";
+        assert_eq!(of(hidden), [""; 0].map(PathBuf::from));
+        // Its peer has a part of it, or receives it from a slave of a slave.
+        for lines in [
+            "22 21 8:2 / /j rw shared:7 - xfs b rw\n23 21 8:2 /usr /a\\040b rw shared:7 - xfs b rw\n",
+            "22 21 8:2 / /j rw shared:7 - xfs b rw\n23 22 8:2 / /j/b rw shared:8 master:7 - xfs b rw\n\
+             24 21 8:2 / /c rw master:8 - xfs b rw\n",
+        ] {
+            assert_eq!(of(lines), ["/j"].map(PathBuf::from), "{lines}");
+        }
     }
 
     #[test]

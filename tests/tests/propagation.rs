@@ -3,7 +3,7 @@
 //!
 //! The host is simulated by a mount namespace, in which the root is mounted as the case requires and bound a second
 //! time, where a leak would show; the container's namespace is a copy of it. Each case fails, succeeds and is killed,
-//! and then the container ends. In the caller's own namespace its peers see the mounts, until a failure undoes them.
+//! and then the container ends. In the caller's own namespace a root whose peers would see the mounts is refused.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt;
@@ -283,10 +283,29 @@ fn own_namespace(case: Case) {
     }
 }
 
-/// If the container is in the caller's namespace, peers are up to the caller; a failure undoes all mounts there too.
+/// If the container is in the caller's namespace, a root with peers outside is refused until the user has done what the
+/// hint says; a failure undoes all mounts there too.
 fn callers_namespace(case: Case) {
     let host = Host::new(case);
     let table = || mounts::of(host.namespace.pid()).unwrap();
+    let before = table();
+    let mut line = host.line(host.namespace.pid(), &host_ldconfig());
+    line.insert(line.len() - 1, "--dry-run".into());
+    let looked = host.namespace.run(|| Run::cli(line).outcome().unwrap());
+    let said = looked.unwrap().stderr;
+    let repair = said.lines().find_map(|line| line.strip_prefix("hint: "));
+    assert_eq!(table(), before, "{case}");
+    if let Some(repair) = repair {
+        assert!(said.contains("it is shared with mounts outside"), "{said}");
+        assert!(repair.starts_with("mount --make-rslave "), "{said}");
+        let mut shell = Command::new("sh");
+        shell.args(["-ec", repair]);
+        let done = host.namespace.run(|| shell.status().unwrap());
+        assert!(done.unwrap().success(), "{case}: {repair}");
+    } else {
+        let is_shared = matches!(case.kind, Kind::Shared | Kind::SharedAndSlave);
+        assert!(!is_shared, "{case}: {said}");
+    }
     let before = table();
     host.fails(host.namespace.pid());
     let left = table();
@@ -301,11 +320,10 @@ fn callers_namespace(case: Case) {
     let scratch = host.scratch.path();
     let outside = new.iter().find(|mount| !mount.point.starts_with(scratch));
     assert!(outside.is_none(), "{case}: {outside:#?}");
-    let private = matches!(case.kind, Kind::Private | Kind::Unbindable);
     let elsewhere = new
         .iter()
         .find(|mount| !mount.point.starts_with(&host.root));
-    assert!(!private || elsewhere.is_none(), "{case}: {elsewhere:#?}");
+    assert!(elsewhere.is_none(), "{case}: {elsewhere:#?}");
 }
 
 /// Sets a mount's propagation; a slave gets a master that is bound over the same directory.
