@@ -165,6 +165,7 @@ fn main() -> ExitCode {
         usage_errors,
         surplus_and_missing_words,
         a_root_without_a_driver,
+        the_proc_of_another_pid_namespace,
         not_root,
     ]);
     harness::main(tests)
@@ -297,8 +298,30 @@ fn a_root_without_a_driver() {
          cannot open shared object file: no such file or directory"
     );
     let message = Run::cli(["--root=/nonexistent", "info"]).fails();
-    let text = "initialization error: change root failed: no such file or directory";
+    let text = "initialization error: change root failed: /nonexistent: no such file or directory";
     assert_eq!(message, format!("nvidia-container-cli: {text}"));
+}
+
+/// There a process id means another process than the caller's, or none.
+fn the_proc_of_another_pid_namespace() {
+    let container = debian();
+    let before = State::of(&container);
+    let said = |prepare: &str| {
+        let mut command = Command::new("unshare");
+        let script = format!("{prepare} exec \"$@\"");
+        command.args(["--mount", "--pid", "--fork", "sh", "-c", &script, "sh"]);
+        let words = ["configure", "--utility", "--no-cgroups", "--pid=1"];
+        let mut line = command_line(machine::driver(), &words);
+        line.push(container.root().into());
+        Run::within(command, line).outcome().unwrap().stderr
+    };
+    let refused = said("");
+    let text = "container error: open failed: /proc/1/root/: /proc belongs to another pid namespace\n\
+                hint: mount -t proc proc /proc\n";
+    assert!(refused.ends_with(text), "{refused}");
+    let repaired = said("mount -t proc proc /proc &&");
+    assert!(!repaired.contains("pid namespace"), "{repaired}");
+    before.assert_unchanged(&container);
 }
 
 fn not_root() {

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
 use nix::sys::stat::Mode;
@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         a_failure_is_written_once,
         a_pipe_without_a_reader_blocks_nothing,
         hints_name_what_the_reader_has,
+        a_driver_root_without_a_driver_is_named,
         the_debug_log_says_why,
         messages_name_what_is_wrong,
     ])
@@ -435,7 +436,10 @@ fn hints_name_what_the_reader_has() {
     };
     let root = empty.to_str().unwrap();
     let said = complaint(&["cdi", "generate", "--mode=nvml", "--driver-root", root]);
-    assert!(said.contains("with --driver-root\n"), "{said}");
+    assert!(
+        said.contains("with --driver-root, or nvidia-container-cli.root of config.toml\n"),
+        "{said}"
+    );
     let said = complaint(&["doctor"]);
     assert!(!said.contains(" --root"), "{said}");
     // Misspelt words.
@@ -443,6 +447,57 @@ fn hints_name_what_the_reader_has() {
     assert!(said.ends_with("hint: did you mean generate?\n"), "{said}");
     let said = complaint(&["runtime", "configure", "--runtime=dockr"]);
     assert!(said.contains("hint: did you mean docker?"), "{said}");
+}
+
+/// Of a driver container that does not run, root is left over.
+fn a_driver_root_without_a_driver_is_named() {
+    let places: [(&str, fn(&Path)); 3] = [
+        ("missing", |_| ()),
+        ("a file", |path| fs::write(path, "").unwrap()),
+        ("empty", |path| fs::create_dir(path).unwrap()),
+    ];
+    for (what, make) in places {
+        let case = Case::new("legacy", "", &["NVIDIA_VISIBLE_DEVICES=0"]);
+        let place = case.world.path("place");
+        make(&place);
+        let (place, key) = (place.to_str().unwrap(), "nvidia-container-cli.root");
+        case.world
+            .set_root(case.world.driver.root(), place.as_ref());
+        let text = fs::read_to_string(case.config()).unwrap();
+        let mut said = vec![("legacy", case.run(&[]).logged.join("\n"))];
+        for mode in ["jit-cdi", "auto"] {
+            fs::write(
+                case.config(),
+                text.replace("\"legacy\"", &format!("\"{mode}\"")),
+            )
+            .unwrap();
+            let _ = fs::remove_file(case.log_file());
+            case.run(&[]);
+            said.push((mode, case.error()));
+        }
+        let output = |program: &str, words: &[&str]| {
+            let output = case.world.command(program).args(words).output().unwrap();
+            String::from_utf8_lossy(&output.stderr).into_owned()
+        };
+        let file = case.config();
+        let generate = [
+            "cdi",
+            "generate",
+            "--mode=nvml",
+            "--config",
+            file.to_str().unwrap(),
+        ];
+        said.push(("nvidia-ctk", output("nvidia-ctk", &generate)));
+        let root = format!("--root={place}");
+        let by_hand = output("nvidia-container-cli", &[&root, "info"]);
+        said.push(("nvidia-container-cli", by_hand.replace("with --root", key)));
+        for (way, said) in said {
+            assert!(
+                said.contains(place) && said.contains(key),
+                "{what}, {way}: {said}"
+            );
+        }
+    }
 }
 
 fn the_debug_log_says_why() {

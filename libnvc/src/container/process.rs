@@ -97,6 +97,13 @@ impl ContainerProcess {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         // Upstream opens the root first, so its message names it.
         let failed = |errno| Error::file("open failed", format!("/proc/{pid}/root/"), errno);
+        let proc = nix::fcntl::open("/proc", flags, Mode::empty()).map_err(failed)?;
+        if !is_of_own_pid_namespace(proc.as_fd()) {
+            return Err(other_pid_namespace(
+                failed(Errno::ESRCH),
+                Path::new("/proc"),
+            ));
+        }
         let directory = nix::fcntl::open(&path, flags, Mode::empty()).map_err(failed)?;
         let its_root = openat(&directory, "root", flags, Mode::empty()).map_err(failed)?;
         let its_root = RootDir::from_fd(its_root);
@@ -132,10 +139,10 @@ impl ContainerProcess {
             )));
         }
         if !is_of_own_pid_namespace(proc.as_fd()) {
-            return Err(failed(Errno::ENOENT).hint(format!(
-                "{}/proc is of another pid namespace: mount one of the caller's",
-                rootfs.display()
-            )));
+            return Err(other_pid_namespace(
+                failed(Errno::ENOENT),
+                &rootfs.join("proc"),
+            ));
         }
         let directory = child(proc.as_fd(), &pid.to_string()).map_err(failed)?;
         Self::settle(path.clone(), directory, OwnedFd::from(root), true)
@@ -277,6 +284,14 @@ fn is_callers_root(root: BorrowedFd<'_>) -> Result<bool> {
     let stat = inroot::stat(root).map_err(failed)?;
     let top = nix::sys::stat::stat("/").map_err(failed)?;
     Ok(inroot::identity(&stat) == inroot::identity(&top))
+}
+
+/// Describes a procfs in which the caller's process ids mean other processes.
+fn other_pid_namespace(error: Error, proc: &Path) -> Error {
+    let proc = proc.display();
+    error
+        .with_cause(format!("{proc} belongs to another pid namespace"))
+        .hint(format!("mount -t proc proc {proc}"))
 }
 
 fn callers_root() -> Error {

@@ -3,6 +3,7 @@
 //! These strings end up in paths, in comparisons with user input, and on terminals.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use nix::errno::Errno;
 use serde::Serialize;
@@ -10,7 +11,7 @@ use serde::Serialize;
 use super::query::{
     Fault, GpuAnswer, GpuFault, GpuReport, MigReport, PciReport, Versions, not_served,
 };
-use super::{DeviceNode, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR, integrated};
+use super::{DeviceNode, DriverRoot, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR, integrated};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::{Hint, Setting};
 use crate::path::HostPath;
@@ -282,6 +283,14 @@ fn malformed(what: &str, text: &str) -> Error {
         .hint("the NVML library may be damaged; compare it with the driver package's")
 }
 
+/// Converts a failure before NVML is ready, for a driver root.
+pub(crate) fn unavailable(fault: &Fault, root: &Path) -> Error {
+    match fault {
+        Fault::Load(text) => load_error(text, ErrorKind::DriverUnavailable, root),
+        _ => error(fault, ErrorKind::DriverUnavailable),
+    }
+}
+
 /// Converts a failure of the query process to an error of the kind for its phase.
 pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
     match fault {
@@ -296,7 +305,7 @@ pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
                 error
             }
         }
-        Fault::Load(text) => load_error(text, kind),
+        Fault::Load(text) => load_error(text, kind, Path::new("/")),
         Fault::Nvml {
             function,
             code,
@@ -316,7 +325,7 @@ pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
 }
 
 /// Lowercases only the part after the last colon, as upstream does: the rest contains file names.
-fn load_error(text: &str, kind: ErrorKind) -> Error {
+fn load_error(text: &str, kind: ErrorKind, root: &Path) -> Error {
     let text = text.lines().next().unwrap_or_default();
     // The loader's messages about an existing file.
     let closed = ["failed to map segment", "ermission denied", "not permitted"];
@@ -333,10 +342,7 @@ fn load_error(text: &str, kind: ErrorKind) -> Error {
             "its file system may be mounted noexec, or NVML's user may not be allowed to read it",
         );
     }
-    error.hint(Setting::Root.between(
-        "install the NVIDIA driver, or name the directory that has it with ",
-        "",
-    ))
+    error.hint(DriverRoot::without_driver(root))
 }
 
 /// Returns a hint for an NVML code, if there is one.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use crate::error::{Error, Result};
+use crate::hint::{Hint, Setting};
 use crate::inroot::{RootDir, name_of};
 use crate::path::HostPath;
 
@@ -23,15 +24,29 @@ impl DriverRoot {
     /// Opens a driver root.
     ///
     /// # Errors
-    /// `change root failed: <cause>`, upstream's text, if it is not a directory.
+    /// `change root failed: <path>: <cause>` if it is not a directory.
     pub fn open(path: &Path) -> Result<Self> {
-        let dir =
-            RootDir::open(path).map_err(|errno| Error::system("change root failed", errno))?;
+        let dir = RootDir::open(path).map_err(|errno| {
+            let hint =
+                Setting::Root.between("name the directory that has the NVIDIA driver with ", "");
+            Error::file("change root failed", path, errno).hint(hint)
+        })?;
         Ok(Self {
             path: path.to_owned(),
             real: name_of(dir.as_fd()),
             dir,
         })
+    }
+
+    /// Returns the hint for a root without a driver.
+    pub(crate) fn without_driver(path: &Path) -> Hint {
+        let place = match path == Path::new("/") {
+            true => String::new(),
+            false => format!(" in {}", path.display()),
+        };
+        let before =
+            format!("install the NVIDIA driver{place}, or name the directory that has it with ");
+        Setting::Root.between(before, "")
     }
 
     /// Returns the path it was opened by.

@@ -269,7 +269,11 @@ impl Search<'_> {
         self.settle();
         if self.places.real_homes(Abi::Native).is_empty() {
             let found = version_in(&mut self.places);
-            return Err(missing::libraries(self.version, found.as_deref()));
+            return Err(missing::libraries(
+                self.places.root,
+                self.version,
+                found.as_deref(),
+            ));
         }
         let mut files = Vec::new();
         for abi in [Abi::Compat32, Abi::Native] {

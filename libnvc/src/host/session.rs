@@ -324,6 +324,7 @@ impl DriverSession {
         }
         let found = self.version_of_libraries();
         Err(search::missing::libraries(
+            &self.root,
             &driver.versions.driver,
             found.as_deref(),
         ))

@@ -23,7 +23,7 @@ fn name(setting: Setting, reader: Reader) -> &'static str {
         (Setting::Root, Engine) => {
             "`sudo nvidia-ctk config --set nvidia-container-cli.root=DIRECTORY --in-place`"
         }
-        (Setting::Root, Ctk) => "--driver-root",
+        (Setting::Root, Ctk) => "--driver-root, or nvidia-container-cli.root of config.toml",
         (Setting::Root, Doctor) => "nvidia-container-cli.root of config.toml",
         (Setting::NoCgroups, Cli) => "--no-cgroups",
         (Setting::NoCgroups, Engine) => {
@@ -116,7 +116,10 @@ mod tests {
         let of = |reader| advice(&error, reader).unwrap();
         assert_eq!(of(Reader::Cli), "name it with --root or else");
         assert!(of(Reader::Engine).contains("cli.root=DIRECTORY --in-place` or else"));
-        assert_eq!(of(Reader::Ctk), "name it with --driver-root or else");
+        assert_eq!(
+            of(Reader::Ctk),
+            "name it with --driver-root, or nvidia-container-cli.root of config.toml or else"
+        );
         assert!(of(Reader::Doctor).contains("with nvidia-container-cli.root of config.toml"));
         let line = "no driver (hint: name it with --root or else)";
         assert_eq!(one_line(&error, Reader::Cli), line);

@@ -7,7 +7,7 @@ use libnvc::host::{DriverInfo, DriverRoot, DriverSession};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::Intent;
 use libnvc::request::{Capabilities, Placement, Policy, Request};
-use libnvc::{Error, HostPath, Result};
+use libnvc::{HostPath, Result};
 use nvc_policy::session;
 
 use super::{Find, Mode};
@@ -53,8 +53,11 @@ pub(super) fn session(options: &Find) -> Result<DriverSession> {
 pub(super) fn dev_root(options: &Find) -> Result<DriverRoot> {
     let path = &options.dev_root;
     DriverRoot::open(path).map_err(|error| {
-        let text = format!("no device nodes in {}: {}", path.display(), error.message());
-        Error::new(error.kind(), text)
+        let error = error.context("no device nodes");
+        if *path == options.driver_root {
+            return error;
+        }
+        error.hint("name the directory that has /dev with --dev-root")
     })
 }
 

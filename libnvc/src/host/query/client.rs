@@ -4,6 +4,7 @@
 //! [`ErrorKind::DriverFailed`] or [`ErrorKind::TimedOut`]: upstream reports the two phases in different words.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::HINT_TO_SERVE;
@@ -36,6 +37,8 @@ pub struct Query {
 /// The answers received so far.
 #[derive(Debug, Default)]
 struct ReceivedAnswers {
+    /// The driver root, for errors.
+    root: PathBuf,
     ready: Option<Result<Versions>>,
     gpus: Option<Result<Vec<GpuAnswer>>>,
     /// The GPU that NVML is currently asked about.
@@ -72,7 +75,10 @@ impl Query {
         Ok(Self {
             conversation: Conversation::start(process, request, Question::Identity)?,
             notice: None,
-            answers: ReceivedAnswers::default(),
+            answers: ReceivedAnswers {
+                root: request.root.clone(),
+                ..ReceivedAnswers::default()
+            },
         })
     }
 
@@ -217,7 +223,7 @@ impl ReceivedAnswers {
     fn take(&mut self, message: Message) -> Option<Error> {
         match message {
             Message::Unavailable(fault) if self.ready.is_none() || self.is_repeated => {
-                return Some(device::error(&fault, ErrorKind::DriverUnavailable));
+                return Some(device::unavailable(&fault, &self.root));
             }
             Message::Ready(versions) if self.ready.is_none() || self.is_repeated => {
                 self.is_repeated = false;

@@ -19,7 +19,7 @@ use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, e
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::procfs::parse_version;
-use crate::host::search::usual;
+use crate::host::search::{self, usual};
 use crate::host::{Abi, DriverRoot, Identity, device};
 use crate::path::HostPath;
 use crate::read_file::read_path;
@@ -96,7 +96,14 @@ impl QueryRequest {
     fn sandbox(&self) -> PathBuf {
         let has_nodes = |root: &Path| root.join(CONTROL_NODE).exists();
         let other = self.dev_root.as_deref().unwrap_or(Path::new("/"));
-        let sandbox = if has_nodes(&self.root) || !has_nodes(other) {
+        // In the other root the loader would find the host's, of which a driver root without NVML says nothing.
+        let has_library = || {
+            DriverRoot::open(&self.root).is_ok_and(|root| {
+                let found = |name| search::library(&root, name, &self.library_search).is_some();
+                [LIBRARY, CUDA].into_iter().any(found)
+            })
+        };
+        let sandbox = if has_nodes(&self.root) || !has_nodes(other) || !has_library() {
             &self.root
         } else {
             other
@@ -387,7 +394,7 @@ pub(crate) fn ask_once<T>(
     let process = QueryProcess::start_for(program, &request.wanted()?);
     let mut conversation = Conversation::start(process, request, question)?;
     match conversation.next()? {
-        Message::Unavailable(fault) => Err(device::error(&fault, ErrorKind::DriverUnavailable)),
+        Message::Unavailable(fault) => Err(device::unavailable(&fault, &request.root)),
         answer => pick(answer).ok_or_else(|| {
             let cause = "an answer to another question";
             Error::fault(ErrorKind::DriverFailed, conversation.library, cause)

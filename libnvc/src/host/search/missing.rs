@@ -1,8 +1,10 @@
 //! Says what a driver lacks, and what a caller can do about it.
 
+use std::path::Path;
+
 use crate::capability::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind};
-use crate::host::{Abi, DriverInfo, FileClass, catalogue};
+use crate::host::{Abi, DriverInfo, DriverRoot, FileClass, catalogue};
 use crate::path::HostPath;
 
 /// Libraries, and the manifest without which no program finds them.
@@ -21,13 +23,16 @@ const MANIFESTS: [(&str, &str); 5] = [
 ];
 
 /// Returns the error that there is no library of a version; `found` is that of other libraries.
-pub(in crate::host) fn libraries(version: &str, found: Option<&str>) -> Error {
+pub(in crate::host) fn libraries(root: &DriverRoot, version: &str, found: Option<&str>) -> Error {
     let text = format!("there are no libraries of driver {version}");
     let error = Error::new(ErrorKind::NotFound, text);
     match found.filter(|found| *found != version) {
         Some(found) => error
             .with_cause(format!("the libraries are of driver {found}"))
             .hint("load the new kernel module, or reboot; or install the libraries of the loaded one"),
+        None if root.path() != Path::new("/") => {
+            error.hint(DriverRoot::without_driver(root.path()))
+        }
         None => error.hint(
             "install the driver's libraries, or name their directory: nvidia-ctk doctor says where they are searched",
         ),
