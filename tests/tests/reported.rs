@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Output};
 
 use nix::sys::stat::Mode;
@@ -451,15 +451,14 @@ fn hints_name_what_the_reader_has() {
 
 /// Of a driver container that does not run, root is left over.
 fn a_driver_root_without_a_driver_is_named() {
-    let places: [(&str, fn(&Path)); 3] = [
-        ("missing", |_| ()),
-        ("a file", |path| fs::write(path, "").unwrap()),
-        ("empty", |path| fs::create_dir(path).unwrap()),
-    ];
-    for (what, make) in places {
+    for what in ["missing", "a file", "empty"] {
         let case = Case::new("legacy", "", &["NVIDIA_VISIBLE_DEVICES=0"]);
         let place = case.world.path("place");
-        make(&place);
+        match what {
+            "a file" => fs::write(&place, "").unwrap(),
+            "empty" => fs::create_dir(&place).unwrap(),
+            _ => {}
+        }
         let (place, key) = (place.to_str().unwrap(), "nvidia-container-cli.root");
         case.world
             .set_root(case.world.driver.root(), place.as_ref());

@@ -40,9 +40,10 @@ impl DriverRoot {
 
     /// Returns the hint for a root without a driver.
     pub(crate) fn without_driver(path: &Path) -> Hint {
-        let place = match path == Path::new("/") {
-            true => String::new(),
-            false => format!(" in {}", path.display()),
+        let place = if path == Path::new("/") {
+            String::new()
+        } else {
+            format!(" in {}", path.display())
         };
         let before =
             format!("install the NVIDIA driver{place}, or name the directory that has it with ");
