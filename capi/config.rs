@@ -43,7 +43,7 @@ pub struct nvc_config {
     pub uid: uid_t,
     /// Its group. (gid_t)-1: the overflow group.
     pub gid: gid_t,
-    /// The IMEX channels whose device nodes nvc_imex_channel_mount creates, with the option "load-kmods".
+    /// The IMEX channels whose device nodes nvc_init creates, with the option "load-kmods", if the driver has them.
     pub imex: nvc_imex_info,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Settings {
     pub(crate) driver: DriverConfig,
     /// The user of `driver`.
     pub(crate) user: Identity,
-    /// The IMEX channels whose nodes nvc_imex_channel_mount may create.
+    /// The IMEX channels whose nodes nvc_init may create.
     pub(crate) imex_channels: Vec<u32>,
 }
 

@@ -12,7 +12,6 @@ use crate::state::{State, nvc_context};
 
 /// Adds an IMEX channel to a container: its device node and the right to open it.
 ///
-/// With the option "load-kmods", its node on the host is created first, if it is one of the configuration's channels.
 /// Returns 0, or -1 with an error, for instance "stat failed: ..." for a channel without a node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_imex_channel_mount(
@@ -25,7 +24,7 @@ pub unsafe extern "C" fn nvc_imex_channel_mount(
     let body = |state: &mut State| {
         let driver = state.driver()?;
         let container = Container::of(cnt)?;
-        let node = driver.imex_channel(channel_number(*chan.get()?)?)?;
+        let node = driver.session.imex_channel(channel_number(*chan.get()?)?)?;
         container.apply(state, &Item::ImexChannel(&node).plan(&container.request))
     };
     call(ctx, body)

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{DeviceNode, DriverConfig, DriverSession};
+use libnvc::host::{DriverConfig, DriverSession};
 use libnvc::printable;
 use libnvc::{Error, ErrorKind, Result, kmods};
 
@@ -68,8 +68,6 @@ pub(crate) struct Driver {
     pub(crate) session: DriverSession,
     asked: [bool; 2],
     shown: ConfigStrings,
-    config: DriverConfig,
-    imex_channels: Vec<u32>,
     _log: Option<LogUser>,
 }
 
@@ -196,14 +194,14 @@ impl State {
         }
         let mut session = DriverSession::open(&config, None)?;
         session.ready()?;
+        // Here, because upstream's command line has CAP_MKNOD in no later step; and last, because the nodes stay.
+        kmods::create_channels(session.root(), &config, &settings.imex_channels);
         // The query process ends with the thread that started it, which may be gone by the next call.
         session.settle();
         self.driver = Some(Driver {
             session,
             asked: [false; 2],
             shown,
-            config,
-            imex_channels: settings.imex_channels,
             _log: log,
         });
         Ok(())
@@ -211,14 +209,6 @@ impl State {
 }
 
 impl Driver {
-    /// Returns the node of an IMEX channel; creates it first, if the context's options say so.
-    pub(crate) fn imex_channel(&mut self, channel: u32) -> Result<DeviceNode> {
-        if self.imex_channels.contains(&channel) {
-            kmods::create_channels(self.session.root(), &self.config, &[channel]);
-        }
-        self.session.imex_channel(channel)
-    }
-
     /// Returns the session, with answers newer than the last question of this kind.
     pub(crate) fn ask(&mut self, question: Question) -> Result<&mut DriverSession> {
         let [driver, devices] = &mut self.asked;

@@ -154,7 +154,7 @@ struct nvc_config {
      */
     gid_t gid;
     /**
-     * The IMEX channels whose device nodes nvc_imex_channel_mount creates, with the option "load-kmods".
+     * The IMEX channels whose device nodes nvc_init creates, with the option "load-kmods", if the driver has them.
      */
     struct nvc_imex_info imex;
 };
@@ -380,7 +380,6 @@ const struct nvc_version *nvc_version(void);
 /**
  * Adds an IMEX channel to a container: its device node and the right to open it.
  *
- * With the option "load-kmods", its node on the host is created first, if it is one of the configuration's channels.
  * Returns 0, or -1 with an error, for instance "stat failed: ..." for a channel without a node.
  */
 int nvc_imex_channel_mount(struct nvc_context *ctx,

@@ -4,7 +4,8 @@
 //! may work without the step. WSL2 has no modules and does not use this.
 //!
 //! The nodes of IMEX channels are different: an image can name channels, and their nodes stay. So they are planned
-//! first (`new_channels`), and created after everything that can fail without them (`create_nodes`).
+//! first (`new_channels`), and created after everything that can fail without them (`create_nodes`). The C library has
+//! no such moment, because its caller has CAP_MKNOD only during nvc_init (`create_channels`).
 //!
 //! If PCI has GPUs, the kernel module's own list gives their minor numbers; without that list they are counted, as
 //! upstream does. Nodes are created by descriptor; only modprobe itself runs in a changed root. All programs create

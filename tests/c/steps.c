@@ -1,8 +1,12 @@
-/* steps DRIVER-ROOT PID ROOTFS [LDCONFIG]: every function with the effective capabilities that upstream's command line
- * keeps for its step, and no others. No function changes the sets. */
+/* steps DRIVER-ROOT PID ROOTFS [LDCONFIG]: every function in the order of upstream's command line, for all options, with
+ * the effective capabilities that it keeps for the step, and no others. No function changes the sets. The driver has
+ * IMEX channel 0 and no node for CHANNEL. */
+#define _GNU_SOURCE
 #include "check.h"
 
 #include <linux/capability.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -46,6 +50,17 @@ static void keep(unsigned effective)
     CHECK(syscall(SYS_capset, &header, data) == 0);
 }
 
+/* Standalone containers are reached through the /proc in their root. */
+static void bind_proc(const char *rootfs)
+{
+    char place[4096];
+
+    CHECK(snprintf(place, sizeof(place), "%s/proc", rootfs) < (int)sizeof(place));
+    CHECK(unshare(CLONE_NEWNS) == 0);
+    CHECK(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+    CHECK(mount("/proc", place, NULL, MS_BIND | MS_REC, NULL) == 0);
+}
+
 static void drop_bounding_set(void)
 {
     int capability;
@@ -75,9 +90,25 @@ static void drop_bounding_set(void)
         CHECK(done && #call);                                                              \
     } while (0)
 
-static void once(struct nvc_context *ctx, char **argv)
+#define CHANNEL 7
+
+/* Words for nvc_init, nvc_driver_info_new and nvc_container_new. Each word of each is in one of them. */
+struct options {
+    const char *library, *driver, *container;
+};
+
+static const struct options all[] = {
+    {NULL, NULL, "supervised utility compute graphics display"},
+    {"load-kmods no-create-imex-channels",
+     "no-glvnd no-uvm no-modeset no-mps no-persistenced no-fabricmanager no-gsp-firmware",
+     "supervised no-cgroups no-devbind utility compute video ngx compat32 cuda-compat-mode=ldconfig"},
+    {"load-kmods", "no-mps", "supervised video display no-cntlibs cuda-compat-mode=disabled"},
+    {"load-kmods", "no-gsp-firmware", "standalone no-cgroups utility compute cuda-compat-mode=mount"},
+};
+
+static void once(struct nvc_context *ctx, const struct options *options, char **argv)
 {
-    struct nvc_imex_channel channel = {0};
+    struct nvc_imex_channel channel = {0}, other = {CHANNEL};
     struct nvc_container_config *cfg = NULL;
     struct nvc_container *cnt = NULL;
     struct nvc_driver_info *driver = NULL;
@@ -87,12 +118,12 @@ static void once(struct nvc_context *ctx, char **argv)
     WITH(KILL_ALONE, cfg = nvc_container_config_new(atoi(argv[2]), argv[3]));
     CHECK(cfg);
     cfg->ldconfig = argv[4];
-    WITH(CONTAINER, cnt = nvc_container_new(ctx, cfg, "supervised utility compute graphics display"));
+    WITH(CONTAINER, cnt = nvc_container_new(ctx, cfg, options->container));
     if (cnt == NULL)
         fprintf(stderr, "%s\n", nvc_error(ctx));
     CHECK(cnt);
     WITH(KILL_ALONE, nvc_container_config_free(cfg));
-    WITH(KILL_ALONE, driver = nvc_driver_info_new(ctx, NULL));
+    WITH(KILL_ALONE, driver = nvc_driver_info_new(ctx, options->driver));
     if (driver == NULL)
         fprintf(stderr, "%s\n", nvc_error(ctx));
     CHECK(driver && driver->nlibs > 0);
@@ -109,10 +140,14 @@ static void once(struct nvc_context *ctx, char **argv)
     SUCCEEDS(MOUNT, nvc_device_mount(ctx, cnt, &devices->gpus[0]));
     SUCCEEDS(MOUNT, nvc_device_mount(ctx, cnt, &devices->gpus[1]));
     SUCCEEDS(MOUNT, nvc_mig_device_access_caps_mount(ctx, cnt, &devices->gpus[1].mig_devices.devices[0]));
-    SUCCEEDS(MOUNT, nvc_imex_channel_mount(ctx, cnt, &channel));
     SUCCEEDS(MOUNT, nvc_mig_config_global_caps_mount(ctx, cnt));
-    SUCCEEDS(MOUNT, nvc_mig_monitor_global_caps_mount(ctx, cnt));
     SUCCEEDS(MOUNT, nvc_device_mig_caps_mount(ctx, cnt, &devices->gpus[1]));
+    SUCCEEDS(MOUNT, nvc_mig_monitor_global_caps_mount(ctx, cnt));
+    SUCCEEDS(MOUNT, nvc_imex_channel_mount(ctx, cnt, &channel));
+    if (options->library && strcmp(options->library, "load-kmods") == 0)
+        SUCCEEDS(MOUNT, nvc_imex_channel_mount(ctx, cnt, &other));
+    else
+        WITH(MOUNT, CHECK(nvc_imex_channel_mount(ctx, cnt, &other) == -1));
     SUCCEEDS(LDCACHE, nvc_ldcache_update(ctx, cnt));
 
     WITH(KILL_ALONE, nvc_container_free(cnt));
@@ -123,20 +158,25 @@ static void once(struct nvc_context *ctx, char **argv)
 
 int main(int argc, char **argv)
 {
+    struct nvc_imex_channel channels[] = {{0}, {CHANNEL}};
     struct nvc_config *cfg = NULL;
     struct nvc_context *ctx = NULL;
+    size_t i;
 
     CHECK(argc == 4 || argc == 5);
+    bind_proc(argv[3]);
     drop_bounding_set();
     WITH(KILL_ALONE, cfg = nvc_config_new());
     WITH(KILL_ALONE, ctx = nvc_context_new());
     CHECK(cfg && ctx);
     WITH(KILL_ALONE, CHECK(nvc_version()->major == NVC_MAJOR));
     cfg->root = argv[1];
-    SUCCEEDS(INIT, nvc_init(ctx, cfg, NULL));
-    once(ctx, argv);
-    SUCCEEDS(INIT_KMODS, nvc_init(ctx, cfg, "load-kmods"));
-    once(ctx, argv);
+    cfg->imex.chans = channels;
+    cfg->imex.nchans = 2;
+    for (i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        SUCCEEDS(all[i].library ? INIT_KMODS : INIT, nvc_init(ctx, cfg, all[i].library));
+        once(ctx, &all[i], argv);
+    }
     WITH(KILL_ALONE, nvc_config_free(cfg));
     WITH(KILL_ALONE, nvc_context_free(ctx));
     return 0;

@@ -291,8 +291,9 @@ fn the_capabilities_of_upstreams_steps() {
     let program = Program::compile("gcc", "tests/c/steps.c", Check::Plain);
     let ldconfig = host_ldconfig();
     for ldconfig in [ldconfig.trim_start_matches("--ldconfig="), "builtin"] {
+        let (driver, _scratch) = build(Profile::default());
         let container = debian();
-        let run = program.run().args([machine::driver().root().as_os_str()]);
+        let run = program.run().args([driver.root().as_os_str()]);
         let run = run.args([container.pid().to_string()]);
         run.args([container.root()]).args([ldconfig]).succeeds();
     }
