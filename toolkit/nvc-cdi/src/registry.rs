@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -356,19 +355,7 @@ pub(super) fn content(path: &Path) -> Result<Vec<u8>> {
         .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
         .open(path)
         .map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
-        let text = format!("{} is not a regular file", path.display());
-        return Err(Error::new(ErrorKind::Malformed, text));
-    }
-    let mut bytes = Vec::new();
-    let limit = u64::try_from(MAX_SIZE)
-        .unwrap_or(u64::MAX)
-        .saturating_add(1);
-    file.take(limit)
-        .read_to_end(&mut bytes)
-        .map_err(|error| system("read failed", path, &error))?;
-    Ok(bytes)
+    nvc_hostfile::content(path, &file, MAX_SIZE)
 }
 
 /// Returns the sorted specification files of a directory. None if the directory is missing.

@@ -43,7 +43,7 @@ pub use program::check_program;
 pub use walk::kind;
 
 /// Size limit of files that are read; configurations and specifications are far smaller.
-const MAX_SIZE: u64 = 64 << 20;
+const MAX_SIZE: usize = 64 << 20;
 
 /// The way out if the kernel refuses to replace or remove a file because something is mounted on it.
 const MOUNTED: &str = "something is mounted on this file: write to the file behind the mount, or mount its directory instead";
@@ -81,7 +81,10 @@ impl HostFile {
     fn find(path: &Path, way: PathTrust) -> Result<Self> {
         let place = find(Caller::current(), path, way, true)?;
         let old = existing(&place).map_err(|errno| failed(path, errno))?;
-        let text = old.as_ref().map(|file| content(path, file)).transpose()?;
+        let text = old
+            .as_ref()
+            .map(|file| text(path, content(path, file, MAX_SIZE)?));
+        let text = text.transpose()?;
         Ok(Self {
             path: path.into(),
             place,
@@ -269,9 +272,15 @@ fn existing(place: &Place) -> Result<Option<File>, Errno> {
     }
 }
 
-fn content(path: &Path, file: &File) -> Result<String> {
+/// Returns the bytes of a regular file, of at most `most` bytes. A file of another user, who may want this program to run
+/// out of memory, has at most 64 KiB.
+///
+/// # Errors
+/// It is not regular, is larger, or cannot be read.
+pub fn content(path: &Path, file: &File, most: usize) -> Result<Vec<u8>> {
     let failed = |error: io::Error| system("open failed", path, &error);
-    if !file.metadata().map_err(failed)?.is_file() {
+    let facts = file.metadata().map_err(failed)?;
+    if !facts.is_file() {
         let cause = "it is not a regular file";
         return Err(Error::fault(
             ErrorKind::InvalidArgument,
@@ -279,15 +288,20 @@ fn content(path: &Path, file: &File) -> Result<String> {
             cause,
         ));
     }
+    let (limit, cause) = if Caller::current().is_other(facts.uid()) {
+        let cause = "it is another user's, and larger than 64 KiB".into();
+        (64 << 10, cause)
+    } else {
+        (most, format!("it is larger than {} MiB", most >> 20))
+    };
     let mut bytes = Vec::new();
-    file.take(MAX_SIZE + 1)
+    file.take(u64::try_from(limit).unwrap_or(u64::MAX - 1) + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
-    if bytes.len() as u64 > MAX_SIZE {
-        let cause = format!("it is larger than {} MiB", MAX_SIZE >> 20);
+    if bytes.len() > limit {
         return Err(Error::fault(ErrorKind::Malformed, path.display(), cause));
     }
-    text(path, bytes)
+    Ok(bytes)
 }
 
 /// Returns a file's text.

@@ -146,7 +146,7 @@ impl Caller {
         ![self.also.1, self.unmapped].contains(&Some(gid)) && (!is_known() || has_others())
     }
 
-    fn is_other(self, uid: u32) -> bool {
+    pub(super) fn is_other(self, uid: u32) -> bool {
         ![0, self.uid].contains(&uid) && ![self.also.0, self.unmapped].contains(&Some(uid))
     }
 }

@@ -66,6 +66,27 @@ fn what_is_not_a_file_is_refused() {
     assert!(HostFile::open(&at("binary")).is_err());
 }
 
+/// Parsing takes many times a file's size of memory, and root's commands read files of users.
+#[test]
+#[ignore = "requires root"]
+fn a_file_of_another_user_is_small() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    for (owner, size, is_read) in [(0, 65537, true), (4242, 65536, true), (4242, 65537, false)] {
+        fs::write(&path, "x".repeat(size)).unwrap();
+        chown(&path, Some(owner), None).unwrap();
+        let found = HostFile::open(&path);
+        assert_eq!(found.is_ok(), is_read, "{owner} {size}");
+        if let Err(error) = found {
+            assert!(
+                error
+                    .message()
+                    .ends_with("it is another user's, and larger than 64 KiB")
+            );
+        }
+    }
+}
+
 /// The text of such a link names a file of another root.
 #[test]
 fn a_link_of_another_process_is_refused() {

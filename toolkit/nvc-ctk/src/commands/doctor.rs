@@ -21,6 +21,7 @@ mod toolkit;
 mod units;
 
 use std::io::IsTerminal as _;
+use std::path::Path;
 
 use libnvc::host::DeviceInfo;
 use libnvc::{Result, printable};
@@ -30,6 +31,7 @@ use serde_json::{Value, json};
 use super::repair::Repair;
 use super::wants_json;
 use crate::ask::version_in;
+use crate::engine::change;
 use crate::line::CommandLine;
 use crate::logging::print;
 use place::Place;
@@ -256,7 +258,7 @@ fn to_json(checks: &[Check]) -> String {
 
 /// Returns a file's text, if it can be read.
 fn read(path: &str) -> Option<String> {
-    std::fs::read_to_string(path).ok()
+    change::read(Path::new(path)).ok().flatten()
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 //!
 //! A file keeps its mode and owner, a symlink to it stays, and a reader sees the old text or the new one.
 
-use std::fs;
+use std::fs::File;
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
 
 use libnvc::Result;
-use nvc_hostfile::{HostFile, system};
+use nvc_hostfile::{HostFile, content, system, text};
 
 /// Mode of new files, less the umask.
 const MODE: u32 = 0o644;
@@ -38,10 +38,13 @@ impl Change {
     }
 }
 
-/// Reads a configuration file that stays as it is; None if it is missing.
+/// The longest file that is read. The kernel's list of modules has 1 MiB.
+const MAX_SIZE: usize = 4 << 20;
+
+/// Reads a file that stays as it is; None if it is missing.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
-    match fs::read(path) {
-        Ok(bytes) => nvc_hostfile::text(path, bytes).map(Some),
+    match File::open(path) {
+        Ok(file) => text(path, content(path, &file, MAX_SIZE)?).map(Some),
         Err(error) if error.kind() == IoKind::NotFound => Ok(None),
         Err(error) => Err(system("open failed", path, &error)),
     }

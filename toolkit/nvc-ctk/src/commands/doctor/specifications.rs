@@ -8,7 +8,7 @@ use nvc_cdi::{Registry, STANDARD_DIRECTORIES, version};
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 
 use super::units::Units;
-use super::{Finding, toolkit, version_in};
+use super::{Finding, read, toolkit, version_in};
 use crate::ask::ask;
 use crate::commands::cdi::verify;
 use crate::commands::repair::{command, step, word};
@@ -146,7 +146,7 @@ fn podman(registry: &Registry) -> Vec<Finding> {
         .iter()
         .flat_map(|pattern| matching(Path::new(pattern)));
     let told = told
-        .filter_map(|path| directories(&std::fs::read_to_string(path).ok()?))
+        .filter_map(|path| directories(&read(path.to_str()?)?))
         .next_back();
     let mut findings = match found[..] {
         [major, ..] if major < 5 => too_new(registry, major),
