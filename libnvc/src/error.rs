@@ -224,6 +224,11 @@ impl Error {
         }
     }
 
+    /// Returns the operations of the callers, with which the whole text begins.
+    pub fn callers(&self) -> Option<&str> {
+        self.0.context.as_deref()
+    }
+
     /// Returns the hint, if there is one.
     pub fn remedy(&self) -> Option<&Hint> {
         self.0.hint.as_ref()

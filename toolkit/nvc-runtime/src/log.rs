@@ -136,7 +136,7 @@ impl Log {
             self.write(Level::Warning, &problem);
         }
         let text = one_line(error, Reader::Engine);
-        self.put(Level::Error, &text);
+        self.put(Level::Error, &reason_first(error, &text));
         // `--log=/dev/stderr`.
         let is_there = self.files.iter().any(|file| is_same(file, io::stderr()));
         if !is_there {
@@ -155,6 +155,16 @@ impl Log {
             let _ = file.write_all(text.as_bytes());
         }
     }
+}
+
+/// Returns an error's text with the reason before the operations, which are upstream's words: engines show it as the end
+/// of a long line of their own.
+fn reason_first(error: &Error, text: &str) -> String {
+    let parts = error.callers().and_then(|callers| {
+        let reason = text.strip_prefix(callers)?.strip_prefix(": ")?;
+        Some(format!("{reason}; {callers}"))
+    });
+    parts.unwrap_or_else(|| text.into())
 }
 
 /// The files for libnvc's steps.
