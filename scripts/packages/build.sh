@@ -44,7 +44,8 @@ deb_files() {
     libnvidia-container1) echo "$2/libnvidia-container.so.* $2/libnvidia-container-go.so.* usr/libexec/*/*" ;;
     nvidia-docker)
       echo "usr/bin/nvidia-docker* usr/share/man/man[18]/nvidia-docker* usr/lib/systemd/system/nvidia-docker*" \
-        "usr/lib/sysusers.d/*" ;;
+        "usr/lib/sysusers.d/* usr/share/bash-completion/completions/nvidia-docker usr/share/zsh/*/_nvidia-docker" \
+        "usr/share/fish/vendor_completions.d/nvidia-docker.fish" ;;
     nvidia-docker2) ;;
     nvidia-container-toolkit)
       echo "usr/bin/nvidia-container-runtime-hook usr/bin/nvidia-container-toolkit" \

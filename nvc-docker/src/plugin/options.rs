@@ -52,7 +52,7 @@ static TABLE: [Opt; 7] = [
     value("l", "string", ""),
     flag("no-modprobe", ""),
     value("s", "string", ""),
-    flag("v", ""),
+    flag("v", "").short('V'),
     flag("help", "").short('h'),
 ];
 
@@ -116,9 +116,11 @@ mod tests {
             invocation("-l"),
             Invocation::Misuse("flag needs an argument: -l".into())
         );
-        assert!(
-            matches!(invocation("-v"), Invocation::Print(text) if text.starts_with("NVIDIA Docker plugin: "))
-        );
+        for version in ["-v", "-V"] {
+            assert!(
+                matches!(invocation(version), Invocation::Print(text) if text.starts_with("NVIDIA Docker plugin: "))
+            );
+        }
         assert!(
             matches!(invocation("-h"), Invocation::Print(text) if text.starts_with("Usage of p:\n"))
         );

@@ -10,6 +10,12 @@ use clap::{Arg, Command, ValueHint};
 use clap_complete::{Shell, generate};
 use nvc_options::args::PROGRAM;
 
+/// Stands for the UUIDs of GPUs among the values of an option.
+pub(crate) const GPUS: &str = "@gpus@";
+
+/// Lists them in each of the shells. The module has them without waking a GPU.
+const LIST: &str = r#"$(grep -rhosE "GPU-[0-9a-f-]+" /proc/driver/nvidia/gpus)"#;
+
 /// Writes below `share`.
 pub(crate) fn write(share: &Path) -> io::Result<()> {
     write_of(PROGRAM, table, share)
@@ -33,9 +39,22 @@ pub(crate) fn write_of(program: &str, table: fn() -> Command, share: &Path) -> i
         if shell == Shell::Bash {
             script = fix_bash(script, program)?;
         }
-        crate::save(&share.join(place), &script)?;
+        let script = String::from_utf8(script).map_err(io::Error::other)?;
+        let script = with_gpus(&script);
+        crate::save(&share.join(place), script.as_bytes())?;
     }
     Ok(())
+}
+
+/// Puts the command in the place of [`GPUS`]. fish has a value and its description in each line; zsh's list in round
+/// brackets is not expanded, and a command in curly ones is.
+fn with_gpus(script: &str) -> String {
+    let mut text = script.replace(&format!("{GPUS}\\t''"), LIST);
+    for values in ["all", "all none"] {
+        let action = format!("{{compadd {values} {LIST}}}");
+        text = text.replace(&format!("({values} {GPUS})"), &action);
+    }
+    text.replace(GPUS, LIST)
 }
 
 /// Makes the completions of bash work where clap_complete does not:
@@ -79,9 +98,10 @@ fn describe(arg: Arg) -> Arg {
         "format" => arg.value_parser(["text", "json"]),
         "cuda-compat-mode" => arg.value_parser(["mount", "ldconfig", "disabled"]),
         "mig-config" | "mig-monitor" => arg.value_parser(["all"]),
-        // There is no telling what devices and so on there are, but files they are not.
+        "device" => arg.value_parser(["all", GPUS]),
+        // There is no telling what channels and so on there are, but files they are not.
         "help" => arg.short(None), // fish would take `?' for a pattern
-        "device" | "imex-channel" | "require" | "pid" => arg.value_hint(ValueHint::Other),
+        "imex-channel" | "require" | "pid" => arg.value_hint(ValueHint::Other),
         _ => arg,
     }
 }
@@ -110,6 +130,9 @@ pub(crate) mod tests {
     pub(crate) fn offered_by_bash(script: &Path, words: &[&str]) -> String {
         let driver = r#"
             compopt() { :; }
+            grep() { [ "$*" = "-rhosE GPU-[0-9a-f-]+ /proc/driver/nvidia/gpus" ] && echo GPU-1 GPU-2; }
+            _comp_load() { complete -F "_$1" "$1"; }
+            _docker() { COMPREPLY=("docker's"); }
             . "$1"
             shift
             COMP_WORDS=("$@")
@@ -128,6 +151,16 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn nvidia_docker_has_dockers() {
+        let script = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../completions/nvidia-docker.bash"
+        );
+        let offered = offered_by_bash(Path::new(script), &["nvidia-docker", "ru"]);
+        assert_eq!(offered, "docker's");
+    }
+
+    #[test]
     fn bash_completes_commands_options_and_values() {
         let share = std::env::temp_dir().join(format!("nvc-completions-{}", std::process::id()));
         write(&share).unwrap();
@@ -141,9 +174,24 @@ pub(crate) mod tests {
             (&["configure", "--cuda-compat-mode", "=", "m"], "mount"),
             (&["list", "--format", "="], "text json"),
             (&["info", "--c"], "--csv"),
+            (&["list", "--device", "GPU"], "GPU-1 GPU-2"),
         ] {
             let words = [&[PROGRAM], words].concat();
             assert_eq!(offered_by_bash(&script, &words), offered, "{words:?}");
+        }
+        // Neither need be installed here.
+        for (place, action) in [
+            (
+                "zsh/site-functions/_nvidia-container-cli",
+                ":{compadd all $(grep ",
+            ),
+            (
+                "fish/vendor_completions.d/nvidia-container-cli.fish",
+                "-a \"all\\t''\n$(grep ",
+            ),
+        ] {
+            let text = std::fs::read_to_string(share.join(place)).unwrap();
+            assert!(text.contains(action) && !text.contains(GPUS), "{place}");
         }
         std::fs::remove_dir_all(share).unwrap();
     }

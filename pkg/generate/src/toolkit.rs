@@ -64,7 +64,7 @@ fn described(command: Command) -> Command {
                 "mode" => &MODES,
                 "format" if arg.get_possible_values().is_empty() => &["json", "yaml"],
                 "device-name-strategy" => &["index", "uuid", "type-index"],
-                "device-id" => &["all", "none"],
+                "device-id" => &["all", "none", completions::GPUS],
                 "hooks" => &["separate", "merged"],
                 "style" => &["files", "live"],
                 "relative-to" => &["host", "container"],
