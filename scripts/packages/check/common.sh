@@ -62,6 +62,8 @@ write_daemon_json() {
   printf '{\n   "log-driver": "local"   ,"runtimes": {"x": {"path": "/x"}}\n}' > /etc/docker/daemon.json
   cp /etc/docker/daemon.json /tmp/daemon.json
 }
+# The file has them again; how lists are spread over lines may differ.
+same_settings() { cat "$1"; diff <(tr -d ' \n' < /tmp/daemon.json) <(tr -d ' \n' < "$1"); }
 has_runtime() {
   cat /etc/docker/daemon.json
   grep -q '"nvidia"' /etc/docker/daemon.json && grep -q '"x"' /etc/docker/daemon.json &&

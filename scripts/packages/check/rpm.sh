@@ -206,7 +206,7 @@ replaced() {
 }
 remove_ours() { dnf_ remove --noautoremove $ours; }
 leaves_nothing() {
-  cmp /tmp/daemon.json /etc/docker/daemon.json
+  same_settings /etc/docker/daemon.json
   rm -r /etc/docker
   keeps_config
   rm $config
@@ -244,7 +244,7 @@ there_and_back() { # VERSION
   toolkit_answers
   keeps_env
   dnf_ remove --noautoremove nvidia-docker nvidia-docker2 nvidia-container-toolkit-operator-extensions
-  cmp /tmp/daemon.json /etc/docker/daemon.json
+  same_settings /etc/docker/daemon.json
   dnf_ --enablerepo="nvidia-$1" distro-sync
   [ "$(release_of nvidia-container-toolkit)" = "$1" ]
   [ -e /usr/bin/nvidia-container-runtime-hook ]
@@ -290,13 +290,13 @@ in_parts() {
   edit_config
   install_ours
   rpm -e nvidia-docker2
-  cmp /tmp/daemon.json /etc/docker/daemon.json
+  same_settings /etc/docker/daemon.json
   dnf_ --enablerepo=ours install nvidia-docker2
   has_runtime
   # This also removes nvidia-docker2, whose script still needs nvidia-ctk.
   dnf_ remove --noautoremove nvidia-container-toolkit-base
   if rpm -q nvidia-docker2; then return 1; fi
-  cmp /tmp/daemon.json /etc/docker/daemon.json
+  same_settings /etc/docker/daemon.json
   dnf_ remove --noautoremove nvidia-docker $library
   leaves_nothing
 }
@@ -308,7 +308,7 @@ registrations() {
   edit_config
   install_ours
   rpm -e nvidia-docker2
-  cmp /tmp/daemon.json $file
+  same_settings $file
   nvidia-ctk runtime configure --runtime=docker --nvidia-set-as-default
   nvidia-ctk runtime configure --runtime=crio
   cp $file /tmp/registered
@@ -318,7 +318,7 @@ registrations() {
   cmp /tmp/registered $file
   rpm -e nvidia-docker $toolkit nvidia-container-toolkit-operator-extensions > /tmp/said 2>&1
   cat /tmp/said
-  cmp /tmp/daemon.json $file
+  same_settings $file
   [ ! -e /etc/crio/crio.conf.d/99-nvidia.toml ]
   grep -F 'systemctl restart crio' /tmp/said
   rm -r /etc/crio
@@ -326,7 +326,7 @@ registrations() {
   install_ours
   rm /usr/bin/nvidia-ctk
   remove_ours
-  rm -r /etc/docker /var/lib/nvidia-container-toolkit
+  rm -rf /etc/docker /var/lib/nvidia-container-toolkit
   write_daemon_json
   leaves_nothing
 }
