@@ -17,6 +17,7 @@ mod image;
 mod invocation;
 mod line;
 mod local;
+mod local_plugin;
 mod options;
 mod remote;
 mod run;

@@ -16,17 +16,6 @@ pub(super) struct Classic {
     pub(super) volumes: Vec<String>,
 }
 
-/// How to mount the volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MountMethod {
-    /// It exists, so no driver needs to be named.
-    Existing,
-    /// By an option that sets the driver of all volumes on the command line.
-    WithDriver,
-    /// By a separate option, because the user names another driver.
-    Apart,
-}
-
 /// Returns the arguments for an engine that finds the GPUs itself; `set_visible` is the value for
 /// NVIDIA_VISIBLE_DEVICES.
 pub(super) fn of_engine(
@@ -59,50 +48,35 @@ pub(super) fn of_engine(
     }
 }
 
-/// Returns the arguments of the classic back end, in upstream's order for this machine.
-pub(super) fn of_this_machine(classic: &Classic, mounting: MountMethod) -> Vec<String> {
-    let mut arguments = devices(&classic.devices);
-    for version in &classic.volumes {
-        arguments.extend(volume(version, mounting));
-    }
-    arguments
+/// Returns the arguments of the classic back end, in upstream's order for this machine; `by_mount` as for [`volumes`].
+pub(super) fn of_this_machine(classic: &Classic, by_mount: bool) -> Vec<String> {
+    [devices(classic), volumes(classic, by_mount)].concat()
 }
 
 /// Returns the arguments of the classic back end, in the order of another machine's plugin.
-pub(super) fn of_other_machine(classic: &Classic, mounting: MountMethod) -> Vec<String> {
-    let mut arguments = Vec::new();
-    if mounting == MountMethod::WithDriver {
-        arguments.push(format!("--volume-driver={VOLUME_DRIVER}"));
-    }
-    for version in &classic.volumes {
-        let one = match mounting {
-            MountMethod::Apart => MountMethod::Apart,
-            _ => MountMethod::Existing,
-        };
-        arguments.extend(volume(version, one));
-    }
-    arguments.extend(devices(&classic.devices));
-    arguments
+pub(super) fn of_other_machine(classic: &Classic, by_mount: bool) -> Vec<String> {
+    [volumes(classic, by_mount), devices(classic)].concat()
 }
 
-fn devices(paths: &[String]) -> Vec<String> {
-    paths
-        .iter()
-        .map(|path| format!("--device={path}"))
-        .collect()
+fn devices(classic: &Classic) -> Vec<String> {
+    let devices = classic.devices.iter();
+    devices.map(|path| format!("--device={path}")).collect()
 }
 
-fn volume(version: &str, mounting: MountMethod) -> Vec<String> {
-    let bind = format!("--volume={}", driver_volume::bind(version));
-    match mounting {
-        MountMethod::Existing => vec![bind],
-        MountMethod::WithDriver => vec![format!("--volume-driver={VOLUME_DRIVER}"), bind],
-        MountMethod::Apart => vec![format!(
+/// Returns the options for the volumes. Never --volume-driver, which is the driver of all volumes of the command: an
+/// engine that knows `--mount` is told the driver there, for an older one the volume must exist.
+fn volumes(classic: &Classic, by_mount: bool) -> Vec<String> {
+    let option = |version: &String| {
+        if !by_mount {
+            return format!("--volume={}", driver_volume::bind(version));
+        }
+        format!(
             "--mount=type=volume,source={},target={},readonly,volume-driver={VOLUME_DRIVER}",
             driver_volume::name(version),
             driver_volume::MOUNT_POINT
-        )],
-    }
+        )
+    };
+    classic.volumes.iter().map(option).collect()
 }
 
 /// Quotes words for a shell.
@@ -165,21 +139,13 @@ mod tests {
             "--device=/dev/nvidiactl --device=/dev/nvidia0",
             "--volume=nvidia_driver_375.66:/usr/local/nvidia:ro",
         );
-        let driver = "--volume-driver=nvidia-docker";
-        let here = |mounting| of_this_machine(&classic, mounting).join(" ");
-        assert_eq!(here(MountMethod::Existing), format!("{devices} {bind}"));
-        assert_eq!(
-            here(MountMethod::WithDriver),
-            format!("{devices} {driver} {bind}")
-        );
-        let apart = "--mount=type=volume,source=nvidia_driver_375.66,target=/usr/local/nvidia,readonly,volume-driver=nvidia-docker";
-        assert_eq!(here(MountMethod::Apart), format!("{devices} {apart}"));
-        let there = |mounting| of_other_machine(&classic, mounting).join(" ");
-        assert_eq!(
-            there(MountMethod::WithDriver),
-            format!("{driver} {bind} {devices}")
-        );
-        assert_eq!(there(MountMethod::Apart), format!("{apart} {devices}"));
+        let mount = "--mount=type=volume,source=nvidia_driver_375.66,target=/usr/local/nvidia,readonly,volume-driver=nvidia-docker";
+        for (by_mount, volume) in [(true, mount), (false, bind)] {
+            let here = of_this_machine(&classic, by_mount).join(" ");
+            assert_eq!(here, format!("{devices} {volume}"));
+            let there = of_other_machine(&classic, by_mount).join(" ");
+            assert_eq!(there, format!("{volume} {devices}"));
+        }
     }
 
     #[test]

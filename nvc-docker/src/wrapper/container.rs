@@ -7,19 +7,21 @@ use libnvc::{Error, ErrorKind, Result};
 use nvc_cdi::Registry;
 
 use super::ahead::Ahead;
-use super::arguments::{Classic, MountMethod, of_engine, of_other_machine, of_this_machine};
+use super::arguments::{Classic, of_engine, of_other_machine, of_this_machine};
 use super::backend::{Backend, Choice, choose, of_kind, users_own};
 use super::docker::{DockerCall, Engine, configuration, engine};
 use super::host::PluginHost;
 use super::image::Image;
 use super::invocation::{Invocation, variable};
 use super::local::Local;
+use super::local_plugin;
 use super::remote::Remote;
 use super::selection::Selection;
+use crate::VOLUME_DRIVER;
 use crate::cuda_version::{self, CudaVersion};
 use crate::device_id::{choose as choose_devices, items};
 use crate::device_nodes;
-use crate::driver_volume::VOLUME;
+use crate::driver_volume::{self, VOLUME};
 use crate::log_line::log_text;
 use crate::modprobe;
 
@@ -48,6 +50,10 @@ impl Invocation<'_> {
             Some(text) => Some(Backend::parse(&text)?),
             None => None,
         };
+        let is_checked = forced == Some(Backend::Volume) && self.names_this_machine();
+        if is_checked {
+            self.check_plugin()?;
+        }
         // In parallel, because most of each call's time is docker's start; the image first, because its labels tell
         // what else to ask.
         let inspection = match self.pulls() {
@@ -79,6 +85,9 @@ impl Invocation<'_> {
         if let Some(reason) = needs_nothing(&image, &nv_gpu, &choice, forced.is_some()) {
             self.note_no_gpu(name, choice.backend);
             return unchanged(reason.into());
+        }
+        if choice.backend == Backend::Volume && !is_checked && is_local {
+            self.check_plugin()?;
         }
         let arguments = match choice.backend {
             Backend::Volume => self.classic(&engine, &image, &nv_gpu, &mut ahead)?,
@@ -112,9 +121,6 @@ impl Invocation<'_> {
         let is_here = self.place == PluginHost::Here && self.names_this_machine();
         if is_wanted && is_here && modprobe::is_loaded() {
             ahead.ask_driver();
-            if wants_volume {
-                ahead.ask_for_volume(&self.docker);
-            }
         }
         ahead
     }
@@ -223,12 +229,7 @@ impl Invocation<'_> {
         ahead: &mut Ahead,
     ) -> Result<Vec<String>> {
         let ids = items(nv_gpu);
-        let has_driver = self.line.options.has("volume-driver");
-        let mounting = if has_driver && engine.api >= MOUNT_SINCE {
-            MountMethod::Apart
-        } else {
-            MountMethod::WithDriver
-        };
+        let by_mount = engine.api >= MOUNT_SINCE;
         // NV_BACKEND=volume, for an image that does not request a volume.
         let volumes = if image.volumes.is_empty() {
             vec![VOLUME.to_owned()]
@@ -236,7 +237,7 @@ impl Invocation<'_> {
             image.volumes.clone()
         };
         if self.place != PluginHost::Here {
-            return self.classic_elsewhere(image, &ids, &volumes, mounting);
+            return self.classic_elsewhere(image, &ids, &volumes, by_mount);
         }
         modprobe::load_unified_memory()?;
         let local = ahead.local()?;
@@ -257,11 +258,32 @@ impl Invocation<'_> {
             devices,
             volumes: known.map(|_| local.versions.driver.clone()).collect(),
         };
-        let mounting = match classic.volumes.first() {
-            Some(version) if ahead.has_volume(&self.docker, version)? => MountMethod::Existing,
-            _ => mounting,
-        };
-        Ok(of_this_machine(&classic, mounting))
+        self.make_volumes(&classic, by_mount)?;
+        Ok(of_this_machine(&classic, by_mount))
+    }
+
+    /// Checks that this machine's plugin answers, if the command line is carried out.
+    fn check_plugin(&self) -> Result<()> {
+        if self.is_dry || self.place != PluginHost::Here {
+            return Ok(());
+        }
+        local_plugin::check()
+    }
+
+    /// Makes the volumes for an engine that does not know `--mount`.
+    fn make_volumes(&self, classic: &Classic, by_mount: bool) -> Result<()> {
+        for version in classic.volumes.iter().filter(|_| !by_mount) {
+            let driver = format!("--driver={VOLUME_DRIVER}");
+            let name = format!("--name={}", driver_volume::name(version));
+            if self.is_dry {
+                log_text(&format!("before it: docker volume create {driver} {name}"));
+            } else {
+                self.docker
+                    .ask(&["volume", "create", &driver, &name])?
+                    .answer()?;
+            }
+        }
+        Ok(())
     }
 
     fn classic_elsewhere(
@@ -269,7 +291,7 @@ impl Invocation<'_> {
         image: &Image,
         ids: &[&str],
         volumes: &[String],
-        mounting: MountMethod,
+        by_mount: bool,
     ) -> Result<Vec<String>> {
         let remote = Remote(&self.place);
         let versions = remote.versions()?;
@@ -290,7 +312,9 @@ impl Invocation<'_> {
             };
             libnvc::require::check(&requirements, &versions, &[])?;
         }
-        Ok(of_other_machine(&remote.classic(ids, volumes)?, mounting))
+        let classic = remote.classic(ids, volumes)?;
+        self.make_volumes(&classic, by_mount)?;
+        Ok(of_other_machine(&classic, by_mount))
     }
 }
 

@@ -14,6 +14,8 @@ pub(crate) fn tests() -> Vec<Test> {
         nvc_testkit::tests![&[Root, Command("dockerd"), Command("docker")];
         containers_get_the_gpus_that_they_ask_for,
         the_volume_is_read_only_and_goes_with_the_last_container,
+        other_volumes_are_not_the_plugins,
+        a_plugin_that_does_not_answer_is_named,
         a_remote_plugin_is_asked,
         an_engine_with_the_runtime_gets_no_volume,
         questions_that_were_not_needed_end,
@@ -80,10 +82,49 @@ fn the_volume_is_read_only_and_goes_with_the_last_container() {
         docker rm -f two > /dev/null
         same unmounted 0 "$(mounts)"
         has listed nvidia_driver_570.124.06 "$(docker volume ls -q)"
-        same 'the volume exists' "docker run --device=/dev/nvidiactl --device=/dev/nvidia-uvm --device=/dev/nvidia-uvm-tools --device=/dev/nvidia0 --volume=nvidia_driver_570.124.06:/usr/local/nvidia:ro cuda" \
-          "$(NV_DRY_RUN=1 NV_GPU=0 nvidia-docker run cuda 2> /dev/null)"
         docker volume rm nvidia_driver_570.124.06 > /dev/null
         [ ! -e $volume ]
+    "#);
+}
+
+/// By an engine with `--mount`, and by one before it.
+fn other_volumes_are_not_the_plugins() {
+    run(r#"
+        start_docker; import_images; start_plugin
+        docker import -c 'VOLUME /data' -c 'LABEL com.nvidia.volumes.needed=nvidia_driver' /tmp/image.tar with_volume > /dev/null
+        for api in '' 1.29; do
+          export DOCKER_API_VERSION=$api
+          for line in '-v mine:/data cuda' '-v /data cuda' '--mount type=volume,source=mine,target=/data cuda' with_volume; do
+            [ "$api" = '' ] || [[ $line != --mount* ]] || continue
+            docker volume ls -q | xargs -r docker volume rm > /dev/null
+            same "$api $line" /usr/local/nvidia/bin/nvidia-smi "$(nvidia-docker run $line sh -c 'ls -d /data > /dev/null && ls /usr/local/nvidia/bin/nvidia-smi')"
+            same "$api $line: volumes" 'nvidia-docker nvidia_driver_570.124.06' "$(docker volume ls --format '{{.Driver}} {{.Name}}' | grep -v ^local)"
+            docker ps -aq | xargs docker rm > /dev/null
+          done
+        done
+        same 'with another driver' /data "$(DOCKER_API_VERSION='' nvidia-docker run --rm --volume-driver=local -v mine:/data cuda ls -d /data)"
+        same log '' "$(grep -E 'mine|bad volume' /run/plugin.log || true)"
+    "#);
+}
+
+fn a_plugin_that_does_not_answer_is_named() {
+    run(r#"
+        start_docker; import_images; start_plugin
+        kill -9 $plugin_pid; wait $plugin_pid || true
+        refuses() {
+          said=$("${@:2}" nvidia-docker run --rm cuda true 2>&1) && exit 1
+          has "$1" "nvidia-docker-plugin does not answer at /run/docker/plugins/nvidia-docker.sock: $why" "$said"
+        }
+        why='connection refused'
+        refuses killed env
+        # Docker is not asked anything.
+        refuses 'nobody to ask' env NV_BACKEND=volume NV_DOCKER=/no/docker
+        rm /run/docker/plugins/nvidia-docker.sock
+        why='no such file or directory'
+        refuses gone env
+        # Another engine's plugin is elsewhere.
+        same 'an address of its own' 1 "$(mkdir -p /etc/docker/plugins; : > /etc/docker/plugins/nvidia-docker.spec
+          NV_BACKEND=volume NV_DOCKER=/no/docker nvidia-docker run cuda 2>&1 | grep -c 'failed to run docker command')"
     "#);
 }
 
@@ -229,8 +270,10 @@ fn a_dry_run_explains_itself() {
     run(r#"
         start_docker; import_images
         export NV_DRY_RUN=1
-        same volume "docker run --rm --device=/dev/nvidiactl --device=/dev/nvidia-uvm --device=/dev/nvidia-uvm-tools --device=/dev/nvidia0 --volume-driver=nvidia-docker --volume=nvidia_driver_570.124.06:/usr/local/nvidia:ro cuda 'a b'" \
+        same volume "docker run --rm --device=/dev/nvidiactl --device=/dev/nvidia-uvm --device=/dev/nvidia-uvm-tools --device=/dev/nvidia0 --mount=type=volume,source=nvidia_driver_570.124.06,target=/usr/local/nvidia,readonly,volume-driver=nvidia-docker cuda 'a b'" \
           "$(NV_GPU=0 nvidia-docker run --rm cuda 'a b' 2> /tmp/why)"
+        has old '--volume=nvidia_driver_570.124.06:/usr/local/nvidia:ro cuda' "$(DOCKER_API_VERSION=1.29 nvidia-docker run cuda 2> /tmp/old)"
+        has 'old, before' 'docker volume create --driver=nvidia-docker --name=nvidia_driver_570.124.06' "$(cat /tmp/old)"
         has why 'back end volume: the image requests the volume nvidia_driver' "$(cat /tmp/why)"
         same gpus 'docker run --gpus=all modern' "$(nvidia-docker run modern 2> /tmp/why)"
         has why "back end gpus: the engine's interface is 1." "$(cat /tmp/why)"

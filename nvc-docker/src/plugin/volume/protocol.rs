@@ -173,8 +173,10 @@ impl Volumes {
         let (mountpoint, err) = match outcome {
             VolumeReply::Path(path) => (path, None),
             VolumeReply::Refusal(text) => {
-                // In the log too, because docker shows it only to the user.
-                log_text(&format!("{kind}: {text}"));
+                // In the log too, because docker shows it only to the user. It asks every plugin for every volume.
+                if call != "Get" {
+                    log_text(&format!("{kind}: {text}"));
+                }
                 (None, Some(printable(&text).into_owned()))
             }
         };
