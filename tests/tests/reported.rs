@@ -569,6 +569,19 @@ fn messages_name_what_is_wrong() {
         said.contains("hint: its file system is read-only"),
         "{said}"
     );
+    // A directory of root's.
+    let drop_in = "--drop-in-config=/etc/nvc-none/x.toml";
+    let mut configure = Command::new("setpriv");
+    configure
+        .args(["--reuid=65534", "--clear-groups"])
+        .arg(ctk.get_program());
+    configure.args(["runtime", "configure", "--runtime=crio", drop_in]);
+    let said = String::from_utf8(configure.output().unwrap().stderr).unwrap();
+    assert!(
+        said.contains("mkdir failed: /etc/nvc-none: permission denied"),
+        "{said}"
+    );
+    assert!(said.contains("hint: run the command as root"), "{said}");
     // A broken file, once.
     fs::write(case.config(), "x = \n").unwrap();
     let output = case.world.command("nvidia-ctk").arg("doctor").output();

@@ -10,7 +10,7 @@ daemon=/etc/docker/daemon.json
 plain='"features": {"cdi": true}, "iptables": false, "ip6tables": false, "bridge": "none", "storage-driver": "vfs"'
 
 package() { # NAME DEPENDS PROGRAM...: a package of these programs, with the scripts of the real one
-  local name=$1 depends=$2 root=/tmp/packages/$1 script
+  local name=$1 depends=$2 root=/srv/made/$1 script
   shift 2
   mkdir -p "$root/DEBIAN" "$root/usr/bin"
   printf '%s\n' "Package: $name" 'Version: 1' 'Architecture: all' 'Maintainer: nobody <nobody@example.com>' \

@@ -18,7 +18,7 @@ use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 
 use owner::Caller;
 use walk::{PathTrust, Place, failed, find};
@@ -162,14 +162,7 @@ impl HostFile {
             self.place.name.as_os_str(),
             UnlinkatFlags::NoRemoveDir,
         )
-        .map_err(|errno| {
-            let error = Error::file("unlink failed", &self.path, errno);
-            match errno {
-                Errno::EBUSY => error.hint(MOUNTED),
-                Errno::EROFS => error.hint(READ_ONLY),
-                _ => error,
-            }
-        })
+        .map_err(|errno| with_way_out(Error::file("unlink failed", &self.path, errno)))
     }
 
     /// Fails if the name is not that of the file that was read.
@@ -313,10 +306,17 @@ pub fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
 }
 
 fn not_written(path: &Path, error: &io::Error) -> Error {
-    let error = system("write failed", path, error);
+    with_way_out(system("write failed", path, error))
+}
+
+/// Adds the way out of an error of an operation that changes files.
+fn with_way_out(error: Error) -> Error {
     match error.errno() {
         Some(Errno::EBUSY) => error.hint(MOUNTED),
         Some(Errno::EROFS) => error.hint(READ_ONLY),
+        Some(Errno::EACCES | Errno::EPERM) if !geteuid().is_root() => {
+            error.hint("run the command as root, with sudo")
+        }
         _ => error,
     }
 }

@@ -16,6 +16,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use super::owner::{Caller, Exposed, is_sticky};
+use super::with_way_out;
 
 /// As many links as the kernel follows.
 const MAX_LINKS: u32 = 40;
@@ -97,7 +98,8 @@ impl Place {
     pub(super) fn make_directory(&mut self) -> Result<()> {
         for part in std::mem::take(&mut self.missing) {
             let walk = &mut self.walk;
-            let failed = |errno: Errno| Error::file("mkdir failed", walk.at.join(&part), errno);
+            let at = walk.at.join(&part);
+            let failed = |errno| with_way_out(Error::file("mkdir failed", &at, errno));
             match mkdirat(
                 &walk.directory,
                 part.as_os_str(),
