@@ -12,7 +12,7 @@ use crate::apply::{Ahead, ApplyOptions, Report, apply_with};
 use crate::container::{Container, ContainerConfig, ImageFacts, Target};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::host::query::QueryProcess;
-use crate::host::{DeviceNode, DriverConfig, DriverSession, Inventory};
+use crate::host::{DeviceNode, DriverConfig, DriverSession, GpusAsked, Inventory};
 use crate::kmods;
 use crate::options::CudaCompatMode;
 use crate::plan::{Plan, plan};
@@ -57,7 +57,11 @@ impl<'r> Configuration<'r> {
         let checked = request.devices.check();
         checked.map_err(|error| error.during(Phase::Device))?;
         load_kmods(&request.policy.driver);
-        let session = DriverSession::open(&request.policy.driver, Some(query));
+        let driver = DriverConfig {
+            gpus: GpusAsked::Named(request.devices.ids.clone()),
+            ..request.policy.driver.clone()
+        };
+        let session = DriverSession::open(&driver, Some(query));
         let session = session.map_err(|error| error.during(Phase::Initialization))?;
         Ok(Self { request, session })
     }

@@ -47,10 +47,12 @@ pub mod query;
 
 // all of it
 mod answers;
+mod asked;
 mod driver;
 mod session;
 
 pub use arch::Abi;
+pub use asked::GpusAsked;
 pub use cuda::{CudaFacts, cuda_facts};
 pub use device::{DeviceInfo, FailedGpu};
 pub(crate) use driver::{DriverEnvironment, check};

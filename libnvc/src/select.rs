@@ -361,13 +361,13 @@ fn ambiguous(item: &str, uuids: &[&str]) -> Error {
     Error::fault(ErrorKind::InvalidArgument, item, cause).hint("write more of the UUID")
 }
 
-fn has_prefix(text: &str, prefix: &str) -> bool {
+pub(crate) fn has_prefix(text: &str, prefix: &str) -> bool {
     text.get(..prefix.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 /// Parses a whole decimal number; like C's `strtoul`, it allows leading blanks and a plus sign.
-fn decimal(text: &str) -> Option<u32> {
+pub(crate) fn decimal(text: &str) -> Option<u32> {
     let text = text.trim_start_matches(is_blank);
     let digits = text.strip_prefix('+').unwrap_or(text);
     // A second sign would be accepted by `parse`.
@@ -378,7 +378,7 @@ fn decimal(text: &str) -> Option<u32> {
 }
 
 /// Parses the two numbers at the start of `G:M…` and ignores the rest, like scanf.
-fn mig_indices(text: &str) -> Option<(u32, u32)> {
+pub(crate) fn mig_indices(text: &str) -> Option<(u32, u32)> {
     let (gpu, rest) = text.split_once(':')?;
     let digits = rest
         .find(|c: char| !c.is_ascii_digit())
@@ -387,7 +387,7 @@ fn mig_indices(text: &str) -> Option<(u32, u32)> {
 }
 
 /// Normalizes a PCI address to `%08x:%02x:%02x.0`; only domain, bus and device are parsed, like scanf.
-fn pci_address(text: &str) -> Option<String> {
+pub(crate) fn pci_address(text: &str) -> Option<String> {
     let (domain, rest) = text.trim_start_matches(is_blank).split_once(':')?;
     let domain = domain
         .strip_prefix("0x")

@@ -55,6 +55,10 @@ creates = {
     "simulated runc create": (simulated, plain, None),
     "legacy": (runtime, gpu, "legacy"),
     "jit-cdi": (runtime, gpu, "jit"),
+    "legacy, one GPU of one": (runtime, gpu, "legacy1"),
+    "legacy, one GPU of 16": (runtime, gpu, "legacy16"),
+    "jit-cdi, one GPU of one": (runtime, gpu, "jit1"),
+    "jit-cdi, one GPU of 16": (runtime, gpu, "jit16"),
     "CDI edits without hooks": (simulated, without_hooks(separate), None),
     "CDI edits, separate hooks": (simulated, separate, None),
     "CDI edits, merged hook": (simulated, merged, None),
@@ -126,6 +130,9 @@ for name, other, target in (
     ("CDI edits, merged hook", "CDI edits without hooks", 0.22),
 ):
     print(f"{name}: {added(name, other) / base:.2f} of runc create added, {target}")
+for mode in ("legacy", "jit-cdi"):
+    more = added(f"{mode}, one GPU of 16", f"{mode}, one GPU of one")
+    print(f"{mode}: {more:.2f} ms more on a machine with 16 GPUs of 7 ms, 3")
 
 print("# peak memory of each process, MB; target 6, but for NVML's")
 for name in ("through the runtime, no GPU", "legacy", "jit-cdi", "CDI edits, separate hooks", "CDI edits, merged hook"):

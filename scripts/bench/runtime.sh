@@ -43,6 +43,13 @@ config without "$(command -v runc)" auto
 config version /bin/true auto
 config legacy "$work/sim-runc" legacy
 config jit "$work/sim-runc" auto
+# A container with one GPU, on a machine with one and with 16, whose first handle takes 7 ms.
+for gpus in 1 16; do
+  "$work/nvc-simdriver" build "$work/machine$gpus" --size $gpus 0 > "$work/log"
+  echo attach-ms=7 >> "$work/machine$gpus/etc/nvidia-sim/profile"
+  driver=$work/machine$gpus config "legacy$gpus" "$work/sim-runc" legacy
+  driver=$work/machine$gpus config "jit$gpus" "$work/sim-runc" auto
+done
 for hooks in separate merged; do
   config $hooks /bin/true cdi
   mkdir "$work/$hooks"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::query::{Query, QueryProcess, QueryProgram, QueryRequest};
+use super::query::{Only, Query, QueryProcess, QueryProgram, QueryRequest};
 use super::{DeviceInfo, DriverVersions, Inventory, ListedGpu, inventory};
 use crate::error::Result;
 
@@ -15,8 +15,12 @@ pub(super) enum Answers {
 
 impl Answers {
     /// As [`Query::ask`].
-    pub(super) fn ask(process: QueryProcess, request: &QueryRequest) -> Result<Self> {
-        let query = Query::ask(process, request)?;
+    pub(super) fn ask(
+        process: QueryProcess,
+        request: &QueryRequest,
+        only: Option<Only>,
+    ) -> Result<Self> {
+        let query = Query::ask(process, request, only)?;
         Ok(Self::Asked(Box::new(query)))
     }
 

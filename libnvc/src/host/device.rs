@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use serde::Serialize;
 
 use super::query::{
-    Fault, GpuAnswer, GpuFault, GpuReport, MigReport, PciReport, Versions, not_served,
+    Fault, GpuAnswer, GpuFault, GpuReport, MigReport, Versions, not_served, numbered,
 };
 use super::{DeviceNode, DriverRoot, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR, integrated};
 use crate::error::{Error, ErrorKind, Result};
@@ -61,7 +61,7 @@ impl DeviceInfo {
     /// The first GPU's error, if none works.
     pub(crate) fn from_reports(reports: &[GpuAnswer]) -> Result<Self> {
         let mut info = Self::default();
-        for (index, report) in (0..).zip(reports) {
+        for (index, report) in numbered(reports) {
             if let Ok(report) = report {
                 info.divided.extend(report.mig_enabled.then_some(index));
                 info.coherent.extend(report.coherent.map(|is| (index, is)));
@@ -75,7 +75,7 @@ impl DeviceInfo {
                 Err(error) => info.failed.push(FailedGpu {
                     index,
                     uuid: uuid.filter(|uuid| is_uuid(uuid)).cloned(),
-                    busid: pci.map(busid),
+                    busid: pci.map(|pci| pci.to_string()),
                     error,
                 }),
             }
@@ -156,7 +156,7 @@ pub(super) fn gpu(index: u32, report: &GpuReport) -> Result<Gpu> {
         index,
         model: product_name(&report.name),
         uuid: checked_uuid(&report.uuid)?,
-        busid: busid(report.pci),
+        busid: report.pci.to_string(),
         arch: arch(report.compute_capability)?,
         brand: brand(report.brand).into(),
         minor: report.minor.unwrap_or(0),
@@ -242,10 +242,6 @@ fn brand(number: u32) -> &'static str {
 /// Returns NVML's number of a brand's name.
 pub(super) fn brand_number(name: &str) -> Option<u32> {
     (0..=BRANDS).find(|number| brand(*number) == name)
-}
-
-fn busid(pci: PciReport) -> String {
-    format!("{:08x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device)
 }
 
 pub(super) fn is_uuid(text: &str) -> bool {

@@ -248,6 +248,7 @@ fn gpu(text: &GpuText) -> Result<Gpu> {
         name: None,
     };
     let report = GpuReport {
+        index: None,
         name: String::new(),
         uuid: text.uuid.clone(),
         pci: pci_address(&text.pci).ok_or_else(|| refused("pci"))?,

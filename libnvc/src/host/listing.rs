@@ -6,7 +6,7 @@
 
 use super::device::{arch, gpu, is_uuid, product_name};
 use super::integrated::{self, THOR};
-use super::query::GpuAnswer;
+use super::query::{GpuAnswer, numbered};
 use super::{Gpu, device};
 use crate::error::{ErrorKind, Result};
 
@@ -38,8 +38,7 @@ impl ListedGpu {
 
 /// Converts NVML's list.
 pub(super) fn of_reports(reports: &[GpuAnswer]) -> Vec<ListedGpu> {
-    let numbered = (0..).zip(reports);
-    let listed = numbered.map(|(index, report)| match report {
+    let listed = numbered(reports).map(|(index, report)| match report {
         Ok(report) => ListedGpu {
             index,
             uuid: Some(report.uuid.clone()),
@@ -91,6 +90,7 @@ mod tests {
 
     fn discrete(bus: u32) -> GpuReport {
         GpuReport {
+            index: None,
             name: "NVIDIA RTX A6000".into(),
             uuid: "GPU-c2f9e6d7-71a8-4b0d-8e35-52d6a90f7b02".into(),
             pci: PciReport { bus, ..THOR },

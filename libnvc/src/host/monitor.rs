@@ -129,7 +129,7 @@ fn start(
     request: &QueryRequest,
     question: Question,
 ) -> Result<Conversation> {
-    Conversation::start(QueryProcess::start(program), request, question)
+    Conversation::start(QueryProcess::start(program), request, question, None)
 }
 
 fn error_of(fault: &Fault) -> Error {

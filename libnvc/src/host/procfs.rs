@@ -106,9 +106,18 @@ pub struct ModuleGpu {
     pub minor: Option<u32>,
     /// True if it is on the PCI bus; a SoC's display is not.
     pub is_pci: bool,
+    /// True if the module was told to leave it out, so that NVML does not list it.
+    pub is_excluded: bool,
+    /// Name of the product.
+    pub model: String,
 }
 
 impl ModuleGpu {
+    /// Returns the UUID, if the module knows it: until the GPU was first attached, it has question marks.
+    pub(crate) fn known_uuid(&self) -> Option<&str> {
+        (self.uuid.starts_with("GPU-") && !self.uuid.contains('?')).then_some(&*self.uuid)
+    }
+
     /// Reads a GPU's `information`.
     fn of(busid: String, information: &str) -> Self {
         let field = |name: &str| {
@@ -121,6 +130,8 @@ impl ModuleGpu {
             uuid: field("GPU UUID").to_owned(),
             minor: number(information, "Device Minor"),
             is_pci: field("Bus Type").starts_with("PCI"),
+            is_excluded: field("GPU Excluded") == "Yes",
+            model: field("Model").to_owned(),
         }
     }
 }
@@ -219,6 +230,8 @@ mod tests {
             uuid: uuid.into(),
             minor,
             is_pci,
+            is_excluded: false,
+            model: String::new(),
         };
         let expected = [
             gpu("0000:00:00.0", "", Some(2), false),

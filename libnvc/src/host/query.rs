@@ -32,8 +32,8 @@ pub use server::serve_if_asked;
 pub(crate) use client::Query;
 pub(crate) use conversation::{Conversation, ask_once};
 pub(crate) use protocol::{
-    CudaReport, Fault, GpuAnswer, GpuFault, GpuReport, Message, MigReport, PciReport, Question,
-    Versions, not_served,
+    AskedGpu, CudaReport, Fault, GpuAnswer, GpuFault, GpuReport, Message, MigReport, Only,
+    PciReport, Question, Versions, not_served, numbered,
 };
 
 /// The operation of errors about starting a query process.

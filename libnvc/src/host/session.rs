@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use super::answers::Answers;
+use super::asked::{self, GpusAsked};
 use super::nvcaps::Capabilities;
 use super::query::{QueryProcess, QueryProgram, QueryRequest};
 use super::{
@@ -45,10 +46,12 @@ pub struct DriverConfig {
     pub options: LibraryOptions,
     /// The program that queries NVML.
     pub program: QueryProgram,
-    /// Time limit of the query.
+    /// Time limit of the query; see [`QueryRequest::deadline`].
     pub deadline: Duration,
     /// Search path of the driver's programs; `PATH` if None.
     pub path: Option<OsString>,
+    /// The GPUs that NVML is asked about.
+    pub gpus: GpusAsked,
 }
 
 impl Default for DriverConfig {
@@ -65,6 +68,7 @@ impl Default for DriverConfig {
             program: QueryProgram::ThisExecutable,
             deadline: DEADLINE,
             path: None,
+            gpus: GpusAsked::All,
         }
     }
 }
@@ -169,8 +173,14 @@ impl DriverSession {
             Some(process) => process,
             None => QueryProcess::start_for(&config.program, &request.wanted()?),
         };
-        let ask = |request: &QueryRequest| Answers::ask(process, request);
         let (root, wsl) = Self::open_root(config, &request)?;
+        // WSL2's NVML tells neither minors nor MIG devices.
+        let only = if wsl.is_empty() {
+            asked::only(&root, &config.gpus)
+        } else {
+            None
+        };
+        let ask = |request: &QueryRequest| Answers::ask(process, request, only);
         Self::of_root(config, request, root, wsl, ask)
     }
 

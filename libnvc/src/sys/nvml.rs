@@ -77,6 +77,7 @@ type SystemString = unsafe extern "C" fn(*mut c_char, c_uint) -> Code;
 type SystemInt = unsafe extern "C" fn(*mut c_int) -> Code;
 type SystemCount = unsafe extern "C" fn(*mut c_uint) -> Code;
 type HandleByIndex = unsafe extern "C" fn(c_uint, *mut *mut c_void) -> Code;
+type HandleByName = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> Code;
 type DeviceString = unsafe extern "C" fn(*mut c_void, *mut c_char, c_uint) -> Code;
 type DeviceNumber = unsafe extern "C" fn(*mut c_void, *mut c_uint) -> Code;
 type DeviceTwoInts = unsafe extern "C" fn(*mut c_void, *mut c_int, *mut c_int) -> Code;
@@ -195,6 +196,22 @@ impl Nvml {
             // SAFETY: takes any number, writes one pointer.
             unsafe { get(index, handle) }
         })
+    }
+
+    /// Returns a GPU by its PCI address. By its documentation, NVML attaches no other GPU for that, but for one in SLI.
+    pub(crate) fn gpu_at(&self, address: &CStr) -> Result<Device, NvmlFailure> {
+        let function = c"nvmlDeviceGetHandleByPciBusId_v2";
+        // SAFETY: the name has this type in NVML's interface.
+        let get = unsafe { self.find::<HandleByName>(function) }?;
+        handle(function, |handle| {
+            // SAFETY: reads a NUL-terminated string, writes one pointer.
+            unsafe { get(address.as_ptr(), handle) }
+        })
+    }
+
+    /// Returns a GPU's index.
+    pub(crate) fn index(&self, gpu: Device) -> Result<u32, NvmlFailure> {
+        self.device_number(c"nvmlDeviceGetIndex", gpu)
     }
 
     /// Returns a MIG device of a GPU by its slot; empty slots return `NOT_FOUND`.

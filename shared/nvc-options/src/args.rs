@@ -42,7 +42,7 @@ pub static TABLE: Command = Command {
          nvidia-container-cli --root=/run/nvidia/driver list --libraries\n\n\
          Environment: PATH is searched for the driver's programs, CUDA_MPS_PIPE_DIRECTORY names the MPS pipe \
          directory, NVC_DEBUG_FILE means the same as --debug, NVC_DRIVER_TIMEOUT is how many seconds the driver \
-         may take [default: 30], POSIXLY_CORRECT ends a command's options at its \
+         may take [default: 30], and again for each further GPU, POSIXLY_CORRECT ends a command's options at its \
          first other argument.\n\n\
          Exit status: 0 if all went well, 1 if not; the reason is on standard error, and nothing that `configure' \
          began is left behind.\n\n\

@@ -19,6 +19,10 @@ pub struct Profile {
     pub driver: String,
     /// CUDA version in NVML's form: 12020 is 12.2.
     pub cuda: u32,
+    /// How long NVML's initialisation takes, in milliseconds.
+    pub init_ms: u32,
+    /// How long the first handle of a GPU takes, in milliseconds.
+    pub attach_ms: u32,
     /// GPUs in NVML's order.
     pub gpus: Vec<Gpu>,
     /// MIG devices of all GPUs.
@@ -52,6 +56,8 @@ pub struct Gpu {
     /// NVML's number of the brand.
     pub brand: u32,
     pub mig: MigMode,
+    /// The kernel module was told to leave it out: NVML does not list it.
+    pub excluded: bool,
 }
 
 /// MIG mode of a GPU.
@@ -107,6 +113,8 @@ pub enum Fault {
     CrashAt(String),
     /// It never returns.
     HangAt(String),
+    /// It takes so many milliseconds: `SYMBOL:MS`, or `SYMBOL:MS:GPU` for one GPU.
+    SlowAt(String),
     /// It succeeds with garbage.
     Garbage(String),
     /// It is missing from the library.
@@ -131,6 +139,8 @@ impl Default for Profile {
         Self {
             driver: "570.124.06".into(),
             cuda: 12080,
+            init_ms: 0,
+            attach_ms: 0,
             gpus: vec![
                 Gpu {
                     model: "NVIDIA L4 (simulated)".into(),
@@ -141,6 +151,7 @@ impl Default for Profile {
                     compute_capability: (8, 9),
                     brand: 14,
                     mig: MigMode::Unsupported,
+                    excluded: false,
                 },
                 Gpu {
                     model: "NVIDIA H100 PCIe (simulated)".into(),
@@ -151,6 +162,7 @@ impl Default for Profile {
                     compute_capability: (9, 0),
                     brand: 14,
                     mig: MigMode::On,
+                    excluded: false,
                 },
             ],
             mig_devices: vec![
@@ -186,6 +198,7 @@ impl Profile {
             compute_capability: (8, 6),
             brand: 13,
             mig: MigMode::Unsupported,
+            excluded: false,
         };
         Self {
             cuda: 12060,
@@ -222,6 +235,7 @@ impl Profile {
             compute_capability: (8, 7),
             brand: 0,
             mig: MigMode::Unsupported,
+            excluded: false,
         }
     }
 
@@ -240,6 +254,7 @@ impl Profile {
             } else {
                 MigMode::Off
             },
+            excluded: false,
         };
         let mig = |n, slot| MigDevice {
             gpu: n as usize,

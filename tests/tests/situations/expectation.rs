@@ -26,6 +26,8 @@ pub(crate) struct Expected {
     fails: Option<&'static [&'static str]>,
     /// A warning has this text.
     warns: Option<&'static str>,
+    /// NVML was asked about so many GPUs.
+    attached: Option<usize>,
 }
 
 impl Default for Expected {
@@ -43,6 +45,7 @@ impl Default for Expected {
             lost: Vec::new(),
             fails: None,
             warns: None,
+            attached: None,
         };
         expected.program("nvidia-smi", "/usr/bin/nvidia-smi")
     }
@@ -106,6 +109,11 @@ impl Expected {
 
     pub(crate) fn warns(mut self, text: &'static str) -> Self {
         self.warns = Some(text);
+        self
+    }
+
+    pub(crate) fn attached(mut self, gpus: usize) -> Self {
+        self.attached = Some(gpus);
         self
     }
 
@@ -184,6 +192,10 @@ impl Found {
                     columns[1], columns[2]
                 ));
             }
+        }
+        let attached = machine.attached();
+        if expected.attached.is_some_and(|gpus| gpus != attached) {
+            faults.push(format!("NVML was asked about {attached} GPUs"));
         }
         if let Some(warning) = expected.warns
             && !self.said.contains(&text(warning))

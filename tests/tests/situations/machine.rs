@@ -18,6 +18,9 @@ use super::row::Row;
 /// Our programs on the machine.
 pub(crate) const BIN: &str = "/opt/nvc/bin";
 
+/// Where the simulated NVML notes the GPUs that it attaches.
+const ATTACHED: &str = "/etc/nvidia-sim/attached";
+
 /// An ordinary machine.
 const PROFILE: &str = "driver=570.124.06\ncuda=12080\n\
     gpu minor=0 bus=0000:3b:00.0 cc=8.9 brand=14 mig=unsupported uuid=GPU-51a2d1c0-64a7-4f6e-8d3b-0c9c5e2f7a10 name=NVIDIA L4\n";
@@ -106,9 +109,21 @@ impl Machine {
             .args(words)
             .env_clear()
             .env("PATH", path)
+            .envs(row.variable)
             .stdin(Stdio::null())
             .output()
             .unwrap()
+    }
+
+    /// Returns how many GPUs were attached since [`forget`](Self::forget) was called.
+    pub(crate) fn attached(&self) -> usize {
+        let text = fs::read_to_string(self.driver.path(ATTACHED));
+        text.unwrap_or_default().lines().count()
+    }
+
+    /// Begins to count the GPUs that are attached. NVML's user is none of ours.
+    pub(crate) fn forget(&self) {
+        files::file(&self.driver.path(ATTACHED), "", 0o666).unwrap();
     }
 
     /// Returns what was written to the system's log since the last call.

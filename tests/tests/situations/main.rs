@@ -4,6 +4,7 @@
 //! All cells of a row have the row's expectation. One that differs needs a reason, which the table contains.
 #![allow(clippy::unwrap_used)]
 
+mod asked;
 mod containers;
 mod exchanged;
 mod expectation;
@@ -26,6 +27,7 @@ const WAITING: &[(&str, &str)] = &[];
 
 fn main() -> ExitCode {
     let tables = [
+        asked::rows(),
         hosts::rows(),
         images::rows(),
         containers::rows(),

@@ -60,6 +60,7 @@ const SAID: &str = "/tmp/said";
 /// Runs a container that looks around.
 pub(crate) fn run(machine: &Machine, row: &Row, mode: Mode) -> Found {
     configure(machine, row, mode);
+    machine.forget();
     if let Some((before, _)) = &row.service {
         before(&machine.driver);
     }
@@ -119,7 +120,13 @@ fn prepare(machine: &Machine, row: &Row, mode: Mode) -> String {
         "--output=/etc/cdi/nvidia.json",
         &hook,
     ];
-    let output = machine.run(row, &[&words[..], style].concat());
+    let ids: Vec<String> = row
+        .devices
+        .split(',')
+        .map(|id| format!("--device-id={id}"))
+        .collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let output = machine.run(row, &[&words[..], style, &ids].concat());
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -134,7 +141,7 @@ fn bundle(machine: &Machine, row: &Row, mode: Mode) {
     printed(Command::new("cp").arg("-a").arg(machine.image()).arg(&root));
     let devices = match mode {
         Specification | Live => "nvidia.com/gpu=all",
-        _ => "all",
+        _ => row.devices,
     };
     let words = row.expected(mode);
     let words = words.words().map(|word| machine.driver.fill(word));
@@ -170,7 +177,9 @@ fn bundle(machine: &Machine, row: &Row, mode: Mode) {
                 "" => path.to_owned(),
                 first => path.replacen('=', &format!("={first}:"), 1),
             };
-            Some(json!({ "path": program, "args": ["hook", "prestart"], "env": [path] }))
+            let variable = row.variable.map(|(name, value)| format!("{name}={value}"));
+            let env: Vec<String> = std::iter::once(path).chain(variable).collect();
+            Some(json!({ "path": program, "args": ["hook", "prestart"], "env": env }))
         }
         _ => None,
     };
@@ -214,11 +223,14 @@ fn by_hand(row: &Row) -> String {
     };
     format!(
         "#!/bin/sh\npid=$(sed 's/.*\"pid\": *\\([0-9]*\\).*/\\1/')\nPATH={}:/usr/sbin:/usr/bin:/sbin:/bin\n\
-         {BIN}/nvidia-container-cli configure --no-cgroups --pid=$pid --device=all {capabilities} /bundle/rootfs 2> {SAID} || \
+         {}{BIN}/nvidia-container-cli configure --no-cgroups --pid=$pid --device={} {capabilities} /bundle/rootfs 2> {SAID} || \
          {{ cat {SAID} >&2; exit 1; }}\n",
         match row.path {
             "" => "/usr/local/bin",
             first => first,
-        }
+        },
+        row.variable
+            .map_or(String::new(), |(name, value)| format!("{name}={value} ")),
+        row.devices
     )
 }

@@ -36,7 +36,9 @@ struct Cell {
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// Statements of the machine's profile.
-    pub(crate) profile: &'static str,
+    pub(crate) profile: String,
+    /// The devices that the container asks for.
+    pub(crate) devices: &'static str,
     pub(crate) host: Vec<Change>,
     /// What a service did before a specification was written, and what it does before the container starts.
     pub(crate) service: Option<(Change, Change)>,
@@ -48,6 +50,8 @@ pub(crate) struct Row {
     pub(crate) path: &'static str,
     /// Lines of nvidia-container-cli's table in config.toml.
     pub(crate) cli: &'static str,
+    /// A variable of our programs.
+    pub(crate) variable: Option<(&'static str, &'static str)>,
     expected: Expected,
     cells: Vec<Cell>,
 }
@@ -56,7 +60,8 @@ pub(crate) struct Row {
 pub(crate) fn row(name: &'static str) -> Row {
     Row {
         name,
-        profile: "",
+        profile: String::new(),
+        devices: "all",
         host: Vec::new(),
         service: None,
         image: rootfs::Builder::new(Layout::Debian),
@@ -65,14 +70,24 @@ pub(crate) fn row(name: &'static str) -> Row {
         container: Vec::new(),
         path: "",
         cli: "",
+        variable: None,
         expected: Expected::default(),
         cells: Vec::new(),
     }
 }
 
 impl Row {
-    pub(crate) fn profile(mut self, statements: &'static str) -> Self {
-        self.profile = statements;
+    pub(crate) fn profile(self, statements: &str) -> Self {
+        self.statements(statements.to_owned())
+    }
+
+    pub(crate) fn statements(mut self, statements: String) -> Self {
+        self.profile += &statements;
+        self
+    }
+
+    pub(crate) fn devices(mut self, names: &'static str) -> Self {
+        self.devices = names;
         self
     }
 
@@ -130,6 +145,11 @@ impl Row {
 
     pub(crate) fn cli(mut self, lines: &'static str) -> Self {
         self.cli = lines;
+        self
+    }
+
+    pub(crate) fn variable(mut self, name: &'static str, value: &'static str) -> Self {
+        self.variable = Some((name, value));
         self
     }
 

@@ -124,6 +124,8 @@ mod tests {
                 // Minor numbers are in another order than addresses.
                 minor: Some(1 - n),
                 is_pci: true,
+                is_excluded: false,
+                model: String::new(),
             })
         };
         let of = |gpus: &[Gpu], names: &[&str]| {

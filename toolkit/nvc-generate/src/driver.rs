@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use libnvc::host::search::{self, Contents, FileSearch};
-use libnvc::host::{DriverInfo, DriverRoot, DriverSession};
+use libnvc::host::{DriverInfo, DriverRoot, DriverSession, GpusAsked};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::Intent;
 use libnvc::request::{Capabilities, Placement, Policy, Request};
@@ -41,12 +41,12 @@ pub(super) fn root(options: &Find) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())
 }
 
-/// Starts the query of the driver.
-pub(super) fn session(options: &Find) -> Result<DriverSession> {
+/// Starts the query of the driver about these GPUs.
+pub(super) fn session(options: &Find, gpus: GpusAsked) -> Result<DriverSession> {
     let directories = options.library_search.iter().map(HostPath::new).collect();
     // The driver root is where they are anyway, if it has some.
     let dev_root = Some(options.dev_root.clone()).filter(|root| *root != options.driver_root);
-    session::open(root(options), dev_root, directories, &options.query)
+    session::open(root(options), dev_root, directories, &options.query, gpus)
 }
 
 /// Opens the root of the device nodes.

@@ -8,8 +8,8 @@ mod wsl;
 
 use std::path::Path;
 
-use libnvc::host::DriverInfo;
 use libnvc::host::nodes::IMEX_DIRECTORY;
+use libnvc::host::{DriverInfo, GpusAsked};
 use libnvc::plan::{Intent, Item, What};
 use libnvc::request::{Placement, Request};
 use libnvc::{Error, ErrorKind, Result};
@@ -93,7 +93,7 @@ fn management(options: &Find) -> Result<Content> {
         return Err(error
             .hint("nvidia-ctk system create-device-nodes --control-devices makes the driver's"));
     }
-    let version = driver::session(options).and_then(|mut session| {
+    let version = driver::session(options, GpusAsked::None).and_then(|mut session| {
         session.ready()?;
         Ok(session.reported_versions()?.driver)
     });

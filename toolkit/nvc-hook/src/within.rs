@@ -25,7 +25,6 @@ pub(crate) fn is_possible(config: &Config, debug: bool, os_release: &str) -> boo
         && cli.debug.is_empty()
         && cli.environment.is_empty()
         && config.user(os_release).is_empty()
-        && std::env::var_os("NVC_DRIVER_TIMEOUT").is_none()
 }
 
 /// Configures the container as the program would with these words, or leaves it unchanged. `inventory` is the text of

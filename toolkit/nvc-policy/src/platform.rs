@@ -9,7 +9,7 @@ use std::path::Path;
 
 use libnvc::Result;
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{DriverRoot, DriverSession, ListedGpu, search};
+use libnvc::host::{DriverRoot, DriverSession, GpusAsked, ListedGpu, search};
 
 use crate::session;
 
@@ -27,7 +27,7 @@ pub fn is_jetson(has_tegra_files: bool, listed: &Result<Vec<ListedGpu>>) -> bool
 /// Decides for the driver in `root`; asks its NVML with `program` if it has one.
 pub fn is_jetson_here(root: &Path, program: &QueryProgram) -> bool {
     is_jetson_without_nvml(root) || {
-        let open = session::open(root.to_owned(), None, Vec::new(), program);
+        let open = session::open(root.to_owned(), None, Vec::new(), program, GpusAsked::All);
         let listed = open.and_then(|mut session| listed(&mut session));
         is_jetson(is_tegra(root), &listed)
     }

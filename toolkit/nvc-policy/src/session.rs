@@ -7,11 +7,11 @@
 use std::path::PathBuf;
 
 use libnvc::host::query::{QueryProgram, QueryRequest};
-use libnvc::host::{CudaFacts, DeviceInfo, DriverConfig, DriverSession, cuda_facts};
-use libnvc::{HostPath, Result};
+use libnvc::host::{CudaFacts, DeviceInfo, DriverConfig, DriverSession, GpusAsked, cuda_facts};
+use libnvc::{HostPath, Result, caller};
 
-/// Starts `program`'s query of the driver below a root, with the nodes of another if that one has none. Looks
-/// for NVML in `directories` below the root first.
+/// Starts `program`'s query of the driver below a root about these GPUs, with the nodes of another root if that one has
+/// none. Looks for NVML in `directories` below the root first.
 ///
 /// # Errors
 /// Those of [`DriverSession::open`].
@@ -20,8 +20,10 @@ pub fn open(
     dev_root: Option<PathBuf>,
     directories: Vec<HostPath>,
     program: &QueryProgram,
+    gpus: GpusAsked,
 ) -> Result<DriverSession> {
     let config = DriverConfig {
+        gpus,
         dev_root,
         library_search: directories,
         ..of(root, program)
@@ -64,6 +66,7 @@ fn of(root: PathBuf, program: &QueryProgram) -> DriverConfig {
     DriverConfig {
         root,
         program: program.clone(),
+        deadline: DriverConfig::deadline_of(caller::variable("NVC_DRIVER_TIMEOUT").as_deref()),
         ..DriverConfig::default()
     }
 }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use libnvc::host::nvcaps::MigMinors;
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{DeviceInfo, Gpu, MigDevice};
+use libnvc::host::{DeviceInfo, Gpu, GpusAsked, MigDevice};
 use libnvc::select::select_devices;
 use libnvc::{ErrorKind, Result};
 use nvc_cdi::names::{self, QualifiedName};
@@ -62,6 +62,7 @@ impl ThisMachine {
                     None,
                     Vec::new(),
                     &QueryProgram::ThisProcess,
+                    GpusAsked::All,
                 )?;
                 session.ready()?;
                 session::devices(&mut session)

@@ -1,7 +1,9 @@
 use super::*;
+use crate::host::query::PciReport;
 
 fn report(minor: Option<u32>) -> GpuReport {
     GpuReport {
+        index: None,
         name: "NVIDIA A100-SXM4-40GB".into(),
         uuid: "GPU-c2f9e6d7-71a8-4b0d-8e35-52d6a90f7b02".into(),
         pci: PciReport {
@@ -110,6 +112,7 @@ fn invalid_values_fail_the_gpu() {
     let text = "nvml error: malformed minor number: \"1048576\"";
     assert_eq!(error.message(), text);
     let odd = GpuReport {
+        index: None,
         name: "A\u{1b}[2J\u{fffd}é".into(),
         ..report(Some(0))
     };

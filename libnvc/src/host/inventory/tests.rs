@@ -195,6 +195,7 @@ proptest! {
             };
             let mig_devices = (0..).zip(&migs).map(mig).collect();
             device::gpu(index, &GpuReport {
+                index: None,
                 name: "NVIDIA \u{1b}".into(),
                 uuid: uuids.next().unwrap_or_default(),
                 pci: PciReport { domain: domain.wrapping_add(index), bus, device: slot },

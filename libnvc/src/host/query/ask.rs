@@ -2,7 +2,12 @@
 //!
 //! A failing GPU does not fail the query: a GPU that fell off the bus must not stop containers that use the others.
 
-use super::protocol::{Fault, GpuAnswer, GpuFault, GpuReport, MigReport, PciReport, Versions};
+use std::collections::BTreeMap;
+use std::ffi::CString;
+
+use super::protocol::{
+    AskedGpu, Fault, GpuAnswer, GpuFault, GpuReport, Message, MigReport, Only, PciReport, Versions,
+};
 use crate::sys::nvml::{
     Device, FUNCTION_NOT_FOUND, NOT_FOUND, NOT_SUPPORTED, Nvml, NvmlFailure, Reason,
 };
@@ -27,19 +32,67 @@ pub(super) fn versions(nvml: &Nvml) -> Versions {
     }
 }
 
-/// Reads all GPUs. Calls `asking` with each index before NVML is asked.
+/// Reads all GPUs, or these if they are as expected. Calls `asking` with a message before NVML is asked about a GPU.
 pub(super) fn gpus(
     nvml: &Nvml,
     wsl: bool,
-    mut asking: impl FnMut(u32),
+    only: Option<&Only>,
+    mut asking: impl FnMut(Message),
 ) -> Result<Vec<GpuAnswer>, Fault> {
+    if only.is_some_and(|only| only.gpus.is_empty()) {
+        return Ok(Vec::new());
+    }
     let count = gpu_count(nvml)?;
+    let only = only.filter(|only| only.listed == count);
+    if let Some(gpus) = only.and_then(|only| expected(nvml, &only.gpus, &mut asking)) {
+        return Ok(gpus);
+    }
     let mut gpus = Vec::new();
     for index in 0..count {
-        asking(index);
-        gpus.push(gpu(nvml, index, wsl));
+        asking(Message::Asking(index));
+        gpus.push(gpu(nvml, nvml.gpu(index), wsl));
     }
     Ok(gpus)
+}
+
+/// Reads these GPUs; None if one of them fails, or is not as expected.
+fn expected(
+    nvml: &Nvml,
+    wanted: &[AskedGpu],
+    asking: &mut impl FnMut(Message),
+) -> Option<Vec<GpuAnswer>> {
+    let mut gpus = BTreeMap::new();
+    for asked in wanted {
+        let device = match asked {
+            AskedGpu::Index { index, .. } => {
+                asking(Message::Asking(*index));
+                nvml.gpu(*index)
+            }
+            AskedGpu::Address { address, .. } => {
+                asking(Message::AskingAt(address.clone()));
+                nvml.gpu_at(&CString::new(address.as_str()).ok()?)
+            }
+        };
+        let device = device.ok()?;
+        let of_nvml = nvml.index(device).ok()?;
+        let mut report = gpu(nvml, Ok(device), false).ok()?;
+        let is_expected = match asked {
+            AskedGpu::Index { index, slot } => {
+                let mut migs = report.mig_devices.iter();
+                *index == of_nvml && slot.is_none_or(|slot| migs.any(|mig| mig.slot == slot))
+            }
+            AskedGpu::Address { address, uuid } => {
+                let same = |uuid: &String| uuid.eq_ignore_ascii_case(&report.uuid);
+                report.pci.to_string().ends_with(address) && uuid.as_ref().is_none_or(same)
+            }
+        };
+        if !is_expected {
+            return None;
+        }
+        report.index = Some(of_nvml);
+        gpus.insert(of_nvml, Ok(report));
+    }
+    Some(gpus.into_values().collect())
 }
 
 /// Returns the number of GPUs, broken ones included.
@@ -54,8 +107,8 @@ pub(super) fn gpu_count(nvml: &Nvml) -> Result<u32, Fault> {
     Ok(count)
 }
 
-fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> GpuAnswer {
-    let device = nvml.gpu(index).map_err(|f| {
+fn gpu(nvml: &Nvml, device: Result<Device, NvmlFailure>, wsl: bool) -> GpuAnswer {
+    let device = device.map_err(|f| {
         Box::new(GpuFault {
             name: None,
             uuid: None,
@@ -91,6 +144,7 @@ fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> GpuAnswer {
         let compute_capability = compute_capability.map_err(of_nvml)?;
         let brand = nvml.brand(device).map_err(of_nvml)?;
         let mut report = GpuReport {
+            index: None,
             name,
             uuid,
             pci,

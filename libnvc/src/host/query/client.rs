@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::HINT_TO_SERVE;
 use super::conversation::{Conversation, QueryRequest, RPC_FAILED, Silence, garbled};
 use super::process::{ProcessEnd, QueryProcess, QueryProgram};
-use super::protocol::{GpuAnswer, Message, Question, Versions};
+use super::protocol::{GpuAnswer, Message, Only, Question, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
 use crate::host::device::{self, DeviceInfo};
@@ -41,8 +41,8 @@ struct ReceivedAnswers {
     root: PathBuf,
     ready: Option<Result<Versions>>,
     gpus: Option<Result<Vec<GpuAnswer>>>,
-    /// The GPU that NVML is currently asked about.
-    asking: Option<u32>,
+    /// The GPU that NVML is currently asked about: its index, or its address.
+    asking: Option<String>,
     /// A second process answers from the beginning.
     is_repeated: bool,
 }
@@ -64,16 +64,20 @@ impl Query {
     pub fn start(program: &QueryProgram, request: &QueryRequest) -> Result<Self> {
         let request = request.settled()?;
         let process = QueryProcess::start_for(program, &request.wanted()?);
-        Self::ask(process, &request)
+        Self::ask(process, &request, None)
     }
 
-    /// Sends the request to a process that was started beforehand; returns at once.
+    /// Sends the request to a process that was started beforehand, about all GPUs or only some; returns at once.
     ///
     /// # Errors
     /// `process creation failed: <cause>`.
-    pub(crate) fn ask(process: QueryProcess, request: &QueryRequest) -> Result<Self> {
+    pub(crate) fn ask(
+        process: QueryProcess,
+        request: &QueryRequest,
+        only: Option<Only>,
+    ) -> Result<Self> {
         Ok(Self {
-            conversation: Conversation::start(process, request, Question::Identity)?,
+            conversation: Conversation::start(process, request, Question::Identity, only)?,
             notice: None,
             answers: ReceivedAnswers {
                 root: request.root.clone(),
@@ -229,7 +233,8 @@ impl ReceivedAnswers {
                 self.is_repeated = false;
                 self.ready = Some(Ok(versions));
             }
-            Message::Asking(index) if self.ready.is_some() => self.asking = Some(index),
+            Message::Asking(index) if self.ready.is_some() => self.asking = Some(index.to_string()),
+            Message::AskingAt(address) if self.ready.is_some() => self.asking = Some(address),
             Message::Gpus(gpus) if self.ready.is_some() => {
                 self.gpus =
                     Some(gpus.map_err(|fault| device::error(&fault, ErrorKind::DriverFailed)));
@@ -252,10 +257,10 @@ impl ReceivedAnswers {
 
     /// Describes NVML's current work, as context for an error message.
     fn occasion(&self) -> String {
-        match (&self.ready, self.asking) {
+        match (&self.ready, &self.asking) {
             (None, _) => "while it was being initialised".into(),
             (Some(_), None) => "while it was asked for the GPUs".into(),
-            (Some(_), Some(index)) => format!("while it was asked about GPU {index}"),
+            (Some(_), Some(gpu)) => format!("while it was asked about GPU {gpu}"),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The process has the rights of an ordinary user, `nobody` by default. So each process of that user can kill or stop it.
 //! If that happens, the query is restarted once.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -15,7 +16,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::choice::ProcessContext;
 use super::process::{Child, ProcessEnd, QueryProcess, QueryProgram, Started, not_created};
-use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, encode, take};
+use super::protocol::{
+    Fault, MalformedMessage, Message, Only, Question, WireRequest, encode, take,
+};
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::procfs::parse_version;
@@ -30,6 +33,9 @@ const SLOW: Duration = Duration::from_secs(3);
 
 /// Interval of checking whether a silent process is stopped by a signal.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Number of GPUs for which the time limit begins anew; no machine has more.
+const MAX_GPUS: usize = 128;
 
 /// Size of one read.
 const MAX_BYTES: usize = 16 << 10;
@@ -63,7 +69,7 @@ pub struct QueryRequest {
     pub library_search: Vec<HostPath>,
     /// NVML's absolute path under WSL2, where minor numbers and MIG do not exist; None elsewhere.
     pub wsl_library: Option<PathBuf>,
-    /// Time limit of the whole query.
+    /// Time limit of the query; it begins anew with the first question about each further GPU.
     pub deadline: Duration,
 }
 
@@ -139,7 +145,11 @@ pub(crate) struct Conversation {
     library: &'static str,
     received: Vec<u8>,
     started: Instant,
+    /// When the time limit began: at the start, or with the first question about a further GPU.
+    limited: Instant,
     pub(super) deadline: Duration,
+    /// The GPUs that NVML was asked about, by index or address.
+    asked: HashSet<String>,
     /// Number of reads for the bytes that had arrived by the deadline; None before it.
     late_reads: Option<usize>,
     /// What a second process needs; None if it was started, or cannot be.
@@ -180,6 +190,7 @@ impl Conversation {
         process: QueryProcess,
         request: &QueryRequest,
         question: Question,
+        only: Option<Only>,
     ) -> Result<Self> {
         let Started {
             socket,
@@ -215,6 +226,7 @@ impl Conversation {
             version: module_version(&request.root),
             wsl_library: request.wsl_library.clone().map(OsString::from),
             parent: nix::unistd::getpid().as_raw(),
+            only,
             question,
         })
         .map_err(|MalformedMessage| not_created(Errno::E2BIG))?;
@@ -231,7 +243,9 @@ impl Conversation {
             library: name,
             received: Vec::new(),
             started,
+            limited: started,
             deadline: request.deadline,
+            asked: HashSet::new(),
             late_reads: None,
             second: Some(second),
             first: None,
@@ -260,7 +274,7 @@ impl Conversation {
 
     /// Waits for the next message. Calls the notice once when three seconds have passed since the start.
     ///
-    /// If a signal ended the process, the messages of a second one follow; the deadline stays. If that one fails too, the
+    /// If a signal ended the process, the messages of a second one follow; the time limit stays. If that one fails too, the
     /// first one's end is reported, because it may be the reason.
     pub(super) fn receive(
         &mut self,
@@ -317,7 +331,10 @@ impl Conversation {
         let mut buffer = [0; MAX_BYTES];
         loop {
             match take(&mut self.received) {
-                Ok(Some(message)) => return Ok(message),
+                Ok(Some(message)) => {
+                    self.note(&message);
+                    return Ok(message);
+                }
                 Ok(None) => self.wait_for_bytes(notice)?,
                 Err(MalformedMessage) => return Err(Silence::MalformedMessage),
             }
@@ -330,17 +347,27 @@ impl Conversation {
         }
     }
 
+    /// Begins the time limit anew with the first question about a further GPU: attaching one may take seconds.
+    fn note(&mut self, message: &Message) {
+        let gpu = match message {
+            Message::Asking(index) => index.to_string(),
+            Message::AskingAt(address) => address.clone(),
+            _ => return,
+        };
+        let is_first = self.asked.is_empty();
+        if self.asked.len() < MAX_GPUS && self.asked.insert(gpu) && !is_first {
+            self.limited = Instant::now();
+            self.late_reads = None;
+        }
+    }
+
     fn wait_for_bytes(
         &mut self,
         notice: &mut Option<impl FnOnce(Duration)>,
     ) -> Result<(), Silence> {
         loop {
-            let elapsed = self.started.elapsed();
-            let end = match notice {
-                Some(_) => self.deadline.min(SLOW),
-                None => self.deadline,
-            };
-            let rest = end.saturating_sub(elapsed);
+            let elapsed = self.limited.elapsed();
+            let rest = self.deadline.saturating_sub(elapsed);
             // Rounded up, to avoid waking just before the deadline. Zero if that has passed.
             let millis = rest.min(STOP_CHECK_INTERVAL).as_micros().div_ceil(1000);
             let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
@@ -392,7 +419,7 @@ pub(crate) fn ask_once<T>(
     pick: impl FnOnce(Message) -> Option<T>,
 ) -> Result<T> {
     let process = QueryProcess::start_for(program, &request.wanted()?);
-    let mut conversation = Conversation::start(process, request, question)?;
+    let mut conversation = Conversation::start(process, request, question, None)?;
     match conversation.next()? {
         Message::Unavailable(fault) => Err(device::unavailable(&fault, &request.root)),
         answer => pick(answer).ok_or_else(|| {
@@ -439,7 +466,9 @@ mod tests {
             library: "nvml",
             received: Vec::new(),
             started: Instant::now(),
+            limited: Instant::now(),
             deadline: Duration::ZERO,
+            asked: HashSet::new(),
             late_reads: None,
             second: None,
             first: None,
@@ -473,6 +502,21 @@ mod tests {
         let (mut conversation, other) = late();
         drop(other);
         assert!(matches!(receive(&mut conversation), Err(Silence::Died(_))));
+    }
+
+    #[test]
+    fn the_time_limit_begins_anew_once_for_each_further_gpu() {
+        let (mut conversation, _other) = late();
+        let mut begins_anew = |message: Message| {
+            let before = conversation.limited;
+            conversation.note(&message);
+            conversation.limited != before
+        };
+        assert!(!begins_anew(Message::Asking(0)));
+        assert!(begins_anew(Message::Asking(1)));
+        assert!(begins_anew(Message::AskingAt("0000:3b:00.0".into())));
+        assert!(!begins_anew(Message::Asking(1)));
+        assert!(!begins_anew(Message::Done));
     }
 
     #[test]

@@ -39,7 +39,30 @@ pub(crate) struct WireRequest {
     pub(crate) wsl_library: Option<OsString>,
     /// Pid of the asking process, to notice that it has already ended.
     pub(crate) parent: i32,
+    /// For [`Question::Identity`]: the GPUs to ask about; all if None.
+    #[serde(default)]
+    pub(crate) only: Option<Only>,
     pub(crate) question: Question,
+}
+
+/// Some GPUs, found in the kernel module's list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Only {
+    pub(crate) gpus: Vec<AskedGpu>,
+    /// How many GPUs NVML must list if the module's list is about the same machine.
+    pub(crate) listed: u32,
+}
+
+/// A GPU to ask about, and what must be true of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum AskedGpu {
+    /// The GPU with NVML's index; with a MIG device in a slot.
+    Index { index: u32, slot: Option<u32> },
+    /// The GPU at a PCI address; with a UUID, if the module knows it.
+    Address {
+        address: String,
+        uuid: Option<String>,
+    },
 }
 
 /// The question.
@@ -69,6 +92,8 @@ pub(crate) enum Message {
     Ready(Versions),
     /// This GPU is next; a crash or hang can then be attributed to it.
     Asking(u32),
+    /// The GPU at this address is next.
+    AskingAt(String),
     /// The GPUs in NVML's order, or the reason why there is no list. Last message.
     Gpus(Result<Vec<GpuAnswer>, Fault>),
     /// The facts. Last message.
@@ -93,6 +118,9 @@ pub(crate) struct Versions {
 /// A GPU, as NVML describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GpuReport {
+    /// NVML's index, if it is not the position in the list.
+    #[serde(default)]
+    pub(crate) index: Option<u32>,
     pub(crate) name: String,
     pub(crate) uuid: String,
     pub(crate) pci: PciReport,
@@ -116,6 +144,17 @@ pub(crate) struct PciReport {
     pub(crate) device: u32,
 }
 
+impl fmt::Display for PciReport {
+    /// Formats as upstream: `00000000:3b:00.0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:08x}:{:02x}:{:02x}.0",
+            self.domain, self.bus, self.device
+        )
+    }
+}
+
 /// A MIG device, as NVML describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MigReport {
@@ -129,6 +168,14 @@ pub(crate) struct MigReport {
 
 /// NVML's answers about one GPU.
 pub(crate) type GpuAnswer = Result<GpuReport, Box<GpuFault>>;
+
+/// Returns the answers with NVML's index of each GPU.
+pub(crate) fn numbered(answers: &[GpuAnswer]) -> impl Iterator<Item = (u32, &GpuAnswer)> {
+    let own = |answer: &GpuAnswer| answer.as_ref().ok()?.index;
+    (0..)
+        .zip(answers)
+        .map(move |(place, answer)| (own(answer).unwrap_or(place), answer))
+}
 
 /// A GPU that NVML lists but fails on, with its known properties.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -235,6 +282,7 @@ mod tests {
 
     fn gpu(minor: u32) -> GpuAnswer {
         Ok(GpuReport {
+            index: None,
             name: "NVIDIA A100-SXM4-40GB".into(),
             uuid: format!("GPU-00000000-0000-4000-8000-{minor:012}"),
             pci: PciReport {
@@ -310,10 +358,39 @@ mod tests {
             version: Some("550.1".into()),
             wsl_library: None,
             parent: 1,
+            only: Some(Only {
+                gpus: vec![
+                    AskedGpu::Index {
+                        index: 1,
+                        slot: Some(3),
+                    },
+                    AskedGpu::Address {
+                        address: "0000:3b:00.0".into(),
+                        uuid: None,
+                    },
+                ],
+                listed: 2,
+            }),
             question: Question::Status(vec![0, 3]),
         };
         let mut bytes = encode(&request).unwrap();
         assert_eq!(take(&mut bytes), Ok(Some(request)));
+    }
+
+    /// During an update, one of the two programs may be of the former version.
+    #[test]
+    fn messages_of_the_former_version_are_understood() {
+        let request = r#"{"root":{"Unix":[47]},"uid":1,"gid":1,"host_libraries":[],"directories":[],"version":null,
+            "wsl_library":null,"parent":1,"question":"Identity"}"#;
+        let request: WireRequest = serde_json::from_str(request).unwrap();
+        assert_eq!(request.only, None);
+        let reply = r#"{"Gpus":{"Ok":[{"Ok":{"name":"x","uuid":"GPU-1","pci":{"domain":0,"bus":1,"device":0},
+            "compute_capability":[8,0],"brand":14,"minor":0,"mig_capable":false,"mig_enabled":false,"coherent":null,
+            "mig_devices":[]}}]}}"#;
+        let Message::Gpus(Ok(gpus)) = serde_json::from_str(reply).unwrap() else {
+            panic!("{reply}");
+        };
+        assert_eq!(numbered(&gpus).next().unwrap().0, 0);
     }
 
     #[test]

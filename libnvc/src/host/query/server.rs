@@ -171,9 +171,10 @@ fn identify(socket: &UnixStream, nvml: &Nvml, request: &WireRequest) -> io::Resu
     send(socket, &Message::Ready(ask::versions(nvml)))?;
 
     let mut listening = Ok(());
-    let gpus = ask::gpus(nvml, request.wsl_library.is_some(), |index| {
+    let (wsl, only) = (request.wsl_library.is_some(), request.only.as_ref());
+    let gpus = ask::gpus(nvml, wsl, only, |asking| {
         if listening.is_ok() {
-            listening = send(socket, &Message::Asking(index));
+            listening = send(socket, &asking);
         }
     });
     listening?;

@@ -1,7 +1,7 @@
 //! Lists the parts of the driver that a container needs.
 
-use libnvc::host::DriverConfig;
 use libnvc::host::query::QueryProcess;
+use libnvc::host::{DriverConfig, GpusAsked};
 use libnvc::select::Choice;
 
 use super::open;
@@ -15,6 +15,10 @@ pub(super) fn run(
     list: &List,
     query: QueryProcess,
 ) -> Result<(), CommandError> {
+    let driver = DriverConfig {
+        gpus: GpusAsked::Named(list.devices.ids.clone()),
+        ..driver
+    };
     let mut session = open(driver, &list.devices.imex_channels, query)?;
     session.look_ahead(list.driver_options);
     session.ready().category(category::INITIALIZATION)?;

@@ -21,6 +21,7 @@ Result nvmlInit_v2(void)
         return NOT_LOADED;
     if ((wanted = misbehave(__func__, -1)))
         return wanted;
+    usleep((unsigned)init_ms * 1000);
     if (access(NODES "/nvidiactl", F_OK) && !fault("lenient", "yes", -1))
         return NOT_LOADED;
     look_at_nodes();
@@ -83,13 +84,14 @@ Result nvmlDeviceGetCount_v2(unsigned *count)
 Result nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *d)
 {
     int line = initializations && index < (unsigned)visible_count ? visible[index] : (int)index;
+    Result attached;
 
     ENTER(line);
     if (index >= (unsigned)visible_count)
         return INVALID_ARGUMENT;
     RESULTS(d);
-    if (gpus[line].is_lost)
-        return LOST;
+    if ((attached = attach(&gpus[line])))
+        return attached;
     *d = GARBAGE(line) ? (Device)0x10 : fault("null", __func__, line) ? NULL : &gpus[line];
     return OK;
 }
@@ -109,9 +111,10 @@ Result nvmlDeviceGetHandleByUUID(const char *uuid, Device *d)
     RESULTS(uuid && d);
     for (int i = 0; i < visible_count; i++) {
         Device gpu = &gpus[visible[i]];
+        Result passed = pass(__func__, gpu);
 
-        if (gpu->is_lost)
-            return LOST;
+        if (passed)
+            return passed;
         if (!strcmp(gpu->uuid, uuid)) {
             *d = gpu;
             return OK;
@@ -128,6 +131,7 @@ Result nvmlDeviceGetHandleByUUID(const char *uuid, Device *d)
 Result nvmlDeviceGetHandleByPciBusId_v2(const char *id, Device *d)
 {
     unsigned domain, bus, slot;
+    Result passed;
 
     ENTER(-1);
     RESULTS(id && d);
@@ -138,8 +142,8 @@ Result nvmlDeviceGetHandleByPciBusId_v2(const char *id, Device *d)
 
         if (gpu->no_pci || gpu->domain != domain || gpu->bus != bus || gpu->slot_on_bus != slot)
             continue;
-        if (gpu->is_lost)
-            return LOST;
+        if ((passed = pass(__func__, gpu)))
+            return passed;
         *d = gpu;
         return OK;
     }

@@ -5,8 +5,9 @@
  * process loads NVML after its chroot. One statement a line; `#` starts a comment line:
  *
  *   driver=535.261.03          cuda=12020
+ *   init-ms=10                 nvmlInit takes so long     attach-ms=7            so does a GPU's first handle in a process
  *   gpu minor=0 bus=0000:3b:00.0 cc=8.6 brand=14 mig=unsupported|off|on uuid=GPU-... name=TO THE END OF THE LINE
- *                              bus=none and minor=none: a GPU that is no PCI device
+ *                              bus=none and minor=none: a GPU that is no PCI device; excluded=yes: NVML does not list it
  *   mig gpu=1 slot=0 gi=1 ci=0 uuid=MIG-... name=TO THE END OF THE LINE       gpu counts `gpu` lines from 0
  *   fail=SYMBOL:CODE[:GPU]     the entry point returns CODE, for every GPU or for that one
  *   crash-at=SYMBOL[:GPU]      it aborts the process      hang-at=SYMBOL[:GPU]   it never returns
@@ -29,7 +30,8 @@
  * This file has the profile and the faults, gpus.c GPUs and handles of MIG devices, instances.c GPU and compute instances,
  * events.c events, links.c what connects GPUs, readings.c what monitoring asks for. They are compiled as one.
  *
- * Each initialisation adds a line with its user and group to /etc/nvidia-sim/users, if that file exists.
+ * Each initialisation adds a line with its user and group to /etc/nvidia-sim/users, if that file exists; the first handle
+ * of a GPU in a process, which attaches it, its UUID to /etc/nvidia-sim/attached.
  *
  * -DPROFILE="PATH" reads another file, as do -DEVENTS and -DREADINGS; -DNODES="PATH" looks for nodes elsewhere than in
  * /dev. -DEXTENSION="FILE" includes C code with a function `extension(symbol, gpu)`, which
@@ -48,6 +50,7 @@
 #define PROFILE "/etc/nvidia-sim/profile"
 #endif
 #define USERS "/etc/nvidia-sim/users"
+#define ATTACHED "/etc/nvidia-sim/attached"
 #ifndef NODES
 #define NODES "/dev"
 #endif
@@ -66,7 +69,7 @@ struct device {
     int gpu;   /* counts the profile's lines */
     int index; /* NVML's, of a GPU; -1 if it is hidden */
     int is_mig;
-    int is_lost, will_be_lost;
+    int is_lost, will_be_lost, is_excluded;
     int links[MAX_LINKS]; /* of a GPU: 0 none, -1 to a switch, N to the GPU of line N - 1 */
     int has_links;
     char name[96], uuid[96];
@@ -91,6 +94,8 @@ static struct fault faults[MAX_FAULTS];
 static int gpu_count, mig_count, fault_count;
 static int visible[MAX_GPUS], visible_count; /* indices of `gpus` in NVML's order */
 static int initializations, was_initialized;
+static int init_ms, attach_ms;
+static int was_attached[MAX_GPUS];
 
 static void find_instances(void);
 
@@ -134,6 +139,7 @@ static void add_gpu(const char *line)
     d->minor = number(line, "minor");
     d->no_minor = word(line, "minor", value, sizeof value) && !strcmp(value, "none");
     d->brand = number(line, "brand");
+    d->is_excluded = word(line, "excluded", value, sizeof value) && !strcmp(value, "yes");
     if (word(line, "bus", value, sizeof value) && !(d->no_pci = !strcmp(value, "none")))
         sscanf(value, "%x:%x:%x", &d->domain, &d->bus, &d->slot_on_bus);
     if (word(line, "cc", value, sizeof value))
@@ -217,7 +223,7 @@ static void look_at_nodes(void)
 {
     visible_count = 0;
     for (int i = 0; i < gpu_count; i++) {
-        gpus[i].index = is_forbidden(&gpus[i]) ? -1 : visible_count;
+        gpus[i].index = gpus[i].is_excluded || is_forbidden(&gpus[i]) ? -1 : visible_count;
         if (gpus[i].index >= 0)
             visible[visible_count++] = i;
     }
@@ -239,6 +245,10 @@ static int read_profile(void)
             snprintf(driver_version, sizeof driver_version, "%.79s", line + 7);
         else if (!strncmp(line, "cuda=", 5))
             cuda_version = atoi(line + 5);
+        else if (!strncmp(line, "init-ms=", 8))
+            init_ms = atoi(line + 8);
+        else if (!strncmp(line, "attach-ms=", 10))
+            attach_ms = atoi(line + 10);
         else if (!strncmp(line, "gpu ", 4))
             add_gpu(line);
         else if (!strncmp(line, "mig ", 4))
@@ -256,11 +266,14 @@ static int read_profile(void)
 
 /* ---- faults ---- */
 
+/* Set while a GPU is looked at that a call passes: the faults that are not of one GPU have happened. */
+static int is_passing;
+
 static struct fault *fault(const char *kind, const char *symbol, int gpu)
 {
     for (int i = 0; i < fault_count; i++)
         if (!strcmp(faults[i].kind, kind) && !strcmp(faults[i].symbol, symbol) &&
-            (faults[i].gpu < 0 || faults[i].gpu == gpu))
+            (faults[i].gpu < 0 ? !is_passing : faults[i].gpu == gpu))
             return &faults[i];
     return NULL;
 }
@@ -334,6 +347,33 @@ static int is_lost(Device d) { return gpus[d->gpu].is_lost || gpus[d->gpu].will_
         if (is_lost(d))                                                                                                \
             return LOST;                                                                                               \
     } while (0)
+
+/* What the first handle of a GPU costs, and its loss. */
+static Result attach(const struct device *d)
+{
+    int file;
+
+    if (!was_attached[d->gpu]) {
+        was_attached[d->gpu] = 1;
+        usleep((unsigned)attach_ms * 1000);
+        if ((file = open(ATTACHED, O_WRONLY | O_APPEND | O_CLOEXEC)) >= 0) {
+            dprintf(file, "%s\n", d->uuid);
+            close(file);
+        }
+    }
+    return d->is_lost ? LOST : OK;
+}
+
+/* A GPU on the way of a call that seeks one: its own faults, and attaching it. */
+static Result pass(const char *symbol, const struct device *d)
+{
+    Result wanted;
+
+    is_passing = 1;
+    wanted = misbehave(symbol, d->gpu);
+    is_passing = 0;
+    return wanted ? wanted : attach(d);
+}
 
 static Result text(char *buffer, unsigned size, const char *s, int garbage)
 {

@@ -97,8 +97,12 @@ pub(super) fn write(proc: &Path, profile: &Profile) -> io::Result<()> {
         let text = format!(
             "Model: \t\t {}\nIRQ:   \t\t 0\nGPU UUID: \t {}\nVideo BIOS: \t ??.??.??.??.??\n\
              Bus Type: \t PCIe\nDMA Size: \t 47 bits\nDMA Mask: \t 0x7fffffffffff\n\
-             Bus Location: \t {}\nDevice Minor: \t {}\nGPU Firmware: \t {version}\nGPU Excluded:\t No\n",
-            gpu.model, gpu.uuid, gpu.bus_id, gpu.minor
+             Bus Location: \t {}\nDevice Minor: \t {}\nGPU Firmware: \t {version}\nGPU Excluded:\t {}\n",
+            gpu.model,
+            gpu.uuid,
+            gpu.bus_id,
+            gpu.minor,
+            if gpu.excluded { "Yes" } else { "No" }
         );
         file(&format!("gpus/{}/information", gpu.bus_id), &text)?;
         file(&format!("gpus/{}/registry", gpu.bus_id), "Binary: \"\"\n")?;

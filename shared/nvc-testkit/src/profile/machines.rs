@@ -33,6 +33,7 @@ pub fn machine(seed: u64) -> Profile {
             compute_capability: (9, 0),
             brand: 14,
             // The first one stays whole, so that there is one to request.
+            excluded: false,
             mig: if n > 0 && rng.bool() {
                 MigMode::On
             } else {

@@ -49,6 +49,8 @@ impl Profile {
             match key {
                 "driver" => self.driver = value.into(),
                 "cuda" => self.cuda = value.parse().ok()?,
+                "init-ms" => self.init_ms = value.parse().ok()?,
+                "attach-ms" => self.attach_ms = value.parse().ok()?,
                 _ => self.faults.push(parse_fault(key, value)?),
             }
         }
@@ -81,6 +83,7 @@ fn parse_gpu(words: &str) -> Option<Gpu> {
         has_minor: word(words, "minor")? != NONE,
         compute_capability: (major.parse().ok()?, minor.parse().ok()?),
         brand: word(words, "brand")?.parse().ok()?,
+        excluded: word(words, "excluded") == Some("yes"),
         mig: match word(words, "mig")? {
             "unsupported" => MigMode::Unsupported,
             "off" => MigMode::Off,
@@ -127,6 +130,7 @@ fn parse_fault(kind: &str, value: &str) -> Option<Fault> {
         }
         "crash-at" => Fault::CrashAt(value.into()),
         "hang-at" => Fault::HangAt(value.into()),
+        "slow-at" => Fault::SlowAt(value.into()),
         "garbage" => Fault::Garbage(value.into()),
         "missing" => Fault::Missing(value.into()),
         "lost" => Fault::Lost(value.parse().ok()?),
@@ -138,6 +142,11 @@ fn parse_fault(kind: &str, value: &str) -> Option<Fault> {
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "driver={}\ncuda={}", self.driver, self.cuda)?;
+        for (key, time) in [("init-ms", self.init_ms), ("attach-ms", self.attach_ms)] {
+            if time > 0 {
+                writeln!(f, "{key}={time}")?;
+            }
+        }
         for gpu in &self.gpus {
             let (major, minor) = gpu.compute_capability;
             let mig = match gpu.mig {
@@ -152,6 +161,9 @@ impl fmt::Display for Profile {
             }
             write!(f, "bus={} ", gpu.bus_id)?;
             write!(f, "cc={major}.{minor} brand={} mig={mig} ", gpu.brand)?;
+            if gpu.excluded {
+                write!(f, "excluded=yes ")?;
+            }
             writeln!(f, "uuid={} name={}", gpu.uuid, gpu.model)?;
         }
         for mig in &self.mig_devices {
@@ -176,6 +188,7 @@ impl fmt::Display for Profile {
                 },
                 Fault::CrashAt(symbol) => writeln!(f, "crash-at={symbol}")?,
                 Fault::HangAt(symbol) => writeln!(f, "hang-at={symbol}")?,
+                Fault::SlowAt(fault) => writeln!(f, "slow-at={fault}")?,
                 Fault::Garbage(symbol) => writeln!(f, "garbage={symbol}")?,
                 Fault::Missing(symbol) => writeln!(f, "missing={symbol}")?,
                 Fault::Lost(gpu) => writeln!(f, "lost={gpu}")?,
@@ -204,10 +217,13 @@ mod tests {
             .fault(fail(Some(1)))
             .fault(Fault::CrashAt("load".into()))
             .fault(Fault::HangAt("nvmlInit_v2".into()))
+            .fault(Fault::SlowAt("nvmlDeviceGetName:5:1".into()))
             .fault(Fault::Garbage("nvmlDeviceGetUUID".into()))
             .fault(Fault::Missing("nvmlDeviceGetMigMode".into()))
             .fault(Fault::Lost(0))
             .fault(Fault::LostLater(1));
+        (profile.init_ms, profile.attach_ms) = (10, 7);
+        profile.gpus[0].excluded = true;
         profile.links = [Some(1), None]
             .map(|to| Link {
                 gpu: 0,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use libnvc::ContainerPath;
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{CudaFacts, DriverRoot, DriverSession, ListedGpu, search};
+use libnvc::host::{CudaFacts, DriverRoot, DriverSession, GpusAsked, ListedGpu, search};
 use libnvc::plan::{CompatUse, CudaCompat};
 use libnvc::request::Capabilities;
 use nvc_policy::{platform, session};
@@ -52,7 +52,7 @@ impl Driver {
         if !search::has_library(&opened, "libnvidia-ml.so.1") {
             return unasked;
         }
-        match session::open(root.to_owned(), None, Vec::new(), program) {
+        match session::open(root.to_owned(), None, Vec::new(), program, GpusAsked::All) {
             Ok(mut session) => {
                 let listed = platform::listed(&mut session);
                 Self::answered(root, program, &mut session, listed)

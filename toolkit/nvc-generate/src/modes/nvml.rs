@@ -1,7 +1,7 @@
 //! Plans the GPUs and MIG devices that NVML lists.
 
 use libnvc::Result;
-use libnvc::host::{CharDrivers, DeviceInfo, DriverInfo, DriverSession, nodes};
+use libnvc::host::{CharDrivers, DeviceInfo, DriverInfo, DriverSession, GpusAsked, nodes};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{self, Plan};
 use libnvc::request::Request;
@@ -18,7 +18,7 @@ pub const NO_GPU: &str = "NVML lists no GPU: \"all\" gives the container what \"
 /// A plan, and what it was made of.
 #[derive(Clone, Debug)]
 pub struct DriverPlan {
-    /// The driver, all its GPUs and the chosen devices.
+    /// The driver, the GPUs that NVML was asked about and the chosen devices.
     pub host: Host,
     pub request: Request,
     pub plan: Plan,
@@ -30,7 +30,7 @@ pub struct DriverPlan {
 /// The driver does not respond, or the devices' forms or names are unknown; those of [`libnvc::plan::plan`], with their
 /// phase.
 pub fn plan(options: &Find, request: Request) -> Result<DriverPlan> {
-    let mut session = driver::session(options)?;
+    let mut session = driver::session(options, GpusAsked::Named(request.devices.ids.clone()))?;
     // While NVML is busy: its version is almost always that of the libraries.
     let files = early_files(options);
     session.ready()?;
@@ -43,7 +43,7 @@ pub(super) fn plan_unless_jetson(
     request: Request,
     has_tegra_files: bool,
 ) -> Result<Automatic<DriverPlan>> {
-    let mut session = driver::session(options)?;
+    let mut session = driver::session(options, GpusAsked::Named(request.devices.ids.clone()))?;
     // A Jetson's files are in its lists.
     let files = (!has_tegra_files).then(|| early_files(options)).flatten();
     let listed = platform::listed(&mut session);

@@ -1,6 +1,6 @@
 //! Collects the GPUs of a WSL2 machine: one node serves them all, and the files are those of the Windows driver's store.
 
-use libnvc::host::{DriverInfo, search};
+use libnvc::host::{DriverInfo, GpusAsked, search};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{Intent, Item, Link, Place, What};
 use libnvc::request::{Placement, Request};
@@ -15,7 +15,7 @@ use crate::driver::{self, nodes};
 const CUDA: &str = "libcuda.so.1.1";
 
 pub(super) fn find(options: &Find, mut request: Request) -> Result<Content> {
-    let session = driver::session(options)?;
+    let session = driver::session(options, GpusAsked::None)?;
     let missing = || {
         Error::new(
             ErrorKind::NotFound,

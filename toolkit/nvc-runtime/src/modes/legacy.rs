@@ -117,12 +117,13 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Vec<Intent>, Resolved
         all_may_be_none: false,
         ..job::find(Mode::Nvml, job.config)
     };
-    let time = SystemTime::now();
     let DriverPlan {
         host,
         request,
         plan,
     } = plan(&find, request)?;
+    // A query may take longer than answers are valid.
+    let time = SystemTime::now();
     // Not an error of the hook.
     if host.devices.gpus.is_empty()
         && host.devices.failed.is_empty()

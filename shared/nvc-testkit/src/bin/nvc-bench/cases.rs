@@ -77,8 +77,13 @@ impl Case {
     pub(crate) fn shows() -> Vec<Self> {
         vec![
             Self::new("info", "CLI --root=DRIVER info"),
-            Self::new("list", "CLI --root=DRIVER list"),
+            Self::list("list", ""),
         ]
+    }
+
+    /// Runs `list`.
+    pub(crate) fn list(name: &str, options: &str) -> Self {
+        Self::new(name, &format!("CLI --root=DRIVER list {options}"))
     }
 
     /// Runs `configure` without a device cgroup.

@@ -41,6 +41,11 @@ pub(crate) fn all(program: &Program, runs: usize, up_to: u32) -> io::Result<Stri
         with_gpus,
     )?;
     series(
+        "GPUs whose first handle takes 7 ms",
+        &[1, 16],
+        with_slow_gpus,
+    )?;
+    series(
         "libraries in the host's ld.so.cache",
         &[100, 20_000],
         with_host_libraries,
@@ -168,6 +173,21 @@ fn with_gpus(size: u32) -> io::Result<Made> {
     let mut cases = Case::shows();
     cases.push(Case::configure("configure, one GPU", HOST, USUAL));
     cases.push(Case::configure("configure, all devices", HOST, &all));
+    Ok((bed, cases, None))
+}
+
+/// A request for one GPU must not pay for the others.
+fn with_slow_gpus(size: u32) -> io::Result<Made> {
+    let profile = Profile {
+        attach_ms: 7,
+        ..Profile::of_size(size, 0)
+    };
+    let bed = Bed::simulated(&driver::Builder::new(profile))?;
+    let cases = vec![
+        Case::list("list, all GPUs", ""),
+        Case::list("list, one GPU", "--device=0"),
+        Case::configure("configure, one GPU", HOST, USUAL),
+    ];
     Ok((bed, cases, None))
 }
 

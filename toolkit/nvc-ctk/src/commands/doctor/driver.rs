@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use libnvc::Result;
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{DeviceInfo, DriverConfig, DriverRoot, DriverSession, procfs};
+use libnvc::host::{DeviceInfo, DriverRoot, GpusAsked, procfs};
+use nvc_policy::session;
 use nvc_program::hints::{Reader, advice};
 
 use super::engines::find;
@@ -107,12 +108,8 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
 
 /// Asks NVML for the GPUs.
 pub(super) fn gpus(place: &Place) -> Result<DeviceInfo> {
-    let config = DriverConfig {
-        root: place.root.clone(),
-        program: query::program(),
-        ..DriverConfig::default()
-    };
-    let mut session = DriverSession::open(&config, None)?;
+    let (root, program) = (place.root.clone(), query::program());
+    let mut session = session::open(root, None, Vec::new(), &program, GpusAsked::All)?;
     session.ready()?;
     session.devices()
 }
