@@ -61,9 +61,20 @@ impl DeviceRequest {
     }
 }
 
+/// Takes blanks and one pair of quotes off the value of an option or variable: neither docker's --env-file nor a YAML
+/// list of variables removes them.
+pub fn unquoted(value: &str) -> &str {
+    let value = value.trim();
+    let inner = ['"', '\''].into_iter().find_map(|quote| {
+        let inner = value.strip_prefix(quote)?.strip_suffix(quote)?;
+        (!inner.contains(quote)).then(|| inner.trim())
+    });
+    inner.unwrap_or(value)
+}
+
 /// Splits an option's list at its commas; skips empty names.
 pub fn names(list: &str) -> impl Iterator<Item = &str> + Clone {
-    list.split(',').filter(|name| !name.is_empty())
+    unquoted(list).split(',').filter(|name| !name.is_empty())
 }
 
 /// Returns the names in an option's list of `what`, counted before any of them takes memory.

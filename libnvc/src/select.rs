@@ -15,11 +15,14 @@ use crate::request::DeviceRequest;
 /// Number of IMEX channels: they are minor numbers, and Linux has this many.
 const IMEX_CHANNELS: u32 = 1 << 20;
 
-/// Longest list of devices in a hint.
+/// Longest list of UUIDs in an error.
 const LISTED: usize = 24;
 
+/// Size limit of the hint that lists devices.
+const HINT: usize = 200;
+
 /// Fewest characters of a UUID that name a device, without `GPU-` or `MIG-`.
-const MIN_UUID_START: usize = 4;
+pub(crate) const MIN_UUID_START: usize = 4;
 
 /// Chosen devices without duplicates, in the order of the request.
 #[derive(Clone, Debug, Default)]
@@ -228,30 +231,55 @@ pub fn parse_imex_channels<S: AsRef<str>>(names: &[S]) -> Result<Vec<u32>> {
 
 /// What the form of a device's name says, without a machine. nvidia-container-cli takes more texts, since upstream's reads
 /// numbers with scanf: those are [`select_devices`]' alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceName<'a> {
     /// The index of a GPU.
     Gpu(u32),
     /// The indices of a GPU and of its MIG device.
     Mig(u32, u32),
-    /// `GPU-…` or `MIG-…` in any case: a UUID, or the start of one.
+    /// `GPU-…` or `MIG-…` in any case: a UUID, or the start of one, or `MIG-GPU-<UUID>/<GI>/<CI>`.
     Uuid(&'a str),
+    /// The PCI address of a GPU, as [`Gpu::busid`].
+    Address(String),
 }
 
 impl<'a> DeviceName<'a> {
     /// Parses a name; None if it has none of these forms.
     pub fn parse(text: &'a str) -> Option<Self> {
-        let number = |text: &str| {
-            let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
-            is_plain.then(|| text.parse::<u32>().ok())?
-        };
         if has_prefix(text, "GPU-") || has_prefix(text, "MIG-") {
             return Some(Self::Uuid(text));
         }
-        match text.split_once(':') {
-            Some((gpu, mig)) => Some(Self::Mig(number(gpu)?, number(mig)?)),
-            None => number(text).map(Self::Gpu),
+        let parts: Vec<&str> = text.splitn(4, ':').collect();
+        match parts[..] {
+            [gpu] => plain(gpu).map(Self::Gpu),
+            [gpu, mig] => Some(Self::Mig(plain(gpu)?, plain(mig)?)),
+            [domain, bus, device] => {
+                let device = device.split_once('.').map_or(device, |(device, _)| device);
+                let is_whole = matches!(domain.len(), 4 | 8) && (bus.len(), device.len()) == (2, 2);
+                is_whole.then(|| pci_address(text).map(Self::Address))?
+            }
+            _ => None,
         }
+    }
+}
+
+/// Parses a number of digits alone.
+fn plain(text: &str) -> Option<u32> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    is_plain.then(|| text.parse().ok())?
+}
+
+/// Parses `MIG-GPU-<UUID>/<GI>/<CI>`: the GPU's UUID, GPU instance and compute instance.
+///
+/// That is NVML's UUID of a MIG device with drivers before 470, and LXD's name of one with any driver.
+pub(crate) fn mig_instances(text: &str) -> Option<(&str, u32, u32)> {
+    let gpu = text
+        .get("MIG-".len()..)
+        .filter(|_| has_prefix(text, "MIG-GPU-"));
+    let parts: Vec<&str> = gpu?.splitn(4, '/').collect();
+    match parts[..] {
+        [gpu, gi, ci] => Some((gpu, plain(gi)?, plain(ci)?)),
+        _ => None,
     }
 }
 
@@ -276,7 +304,7 @@ fn find_gpu<'a>(gpus: &'a [Gpu], lost: &[FailedGpu], item: &str) -> Result<Optio
     gone.map_or(Ok(None), |gpu| Err(lost_error(item, gpu)))
 }
 
-/// Finds the MIG device that `item` names by UUID or as `GPU:MIG`, with its GPU.
+/// Finds the MIG device that `item` names by UUID, by its GPU's UUID and its instances, or as `GPU:MIG`, with its GPU.
 fn find_mig<'a>(
     gpus: &'a [Gpu],
     lost: &[FailedGpu],
@@ -288,7 +316,19 @@ fn find_mig<'a>(
     };
     if has_prefix(item, "MIG-") {
         let by_uuid = |mig: &MigDevice| mig.uuid.eq_ignore_ascii_case(item);
-        return Ok(gpus.iter().find_map(|gpu| find(gpu, &by_uuid)));
+        let found = gpus.iter().find_map(|gpu| find(gpu, &by_uuid));
+        let Some((uuid, gi, ci)) = mig_instances(item).filter(|_| found.is_none()) else {
+            return Ok(found);
+        };
+        let is_it = |known: &str| known.eq_ignore_ascii_case(uuid);
+        if let Some(gpu) = lost
+            .iter()
+            .find(|gpu| gpu.uuid.as_deref().is_some_and(is_it))
+        {
+            return Err(lost_error(item, gpu));
+        }
+        let gpu = gpus.iter().find(|gpu| is_it(&gpu.uuid));
+        return Ok(gpu.and_then(|gpu| find(gpu, &|mig| (mig.gi, mig.ci) == (gi, ci))));
     }
     let Some((gpu_index, mig_index)) = mig_indices(item) else {
         return Ok(None);
@@ -428,28 +468,68 @@ fn lost_error(item: &str, gpu: &FailedGpu) -> Error {
     )
 }
 
-/// Lists the available devices for a hint.
-fn available_devices(gpus: &[Gpu], lost: &[FailedGpu]) -> String {
-    let names: Vec<String> = gpus
-        .iter()
-        .flat_map(|gpu| {
-            let index = gpu.index;
-            let migs = gpu.mig_devices.iter();
-            std::iter::once(index.to_string())
-                .chain(migs.map(move |mig| format!("{index}:{}", mig.index)))
-        })
-        .collect();
-    let mut text = match names.get(..LISTED) {
-        Some(first) => format!(
-            "devices here: {} and {} more, or their UUIDs",
-            first.join(", "),
-            names.len() - LISTED
-        ),
-        None if names.is_empty() => "no usable devices here".to_owned(),
-        None => format!("devices here: {}, or their UUIDs", names.join(", ")),
+/// Lists the devices that there are for a hint, in at most [`HINT`] bytes.
+pub fn available_devices(gpus: &[Gpu], lost: &[FailedGpu]) -> String {
+    let mut names = numbers("", gpus.iter().map(|gpu| gpu.index));
+    for gpu in gpus {
+        let slots = gpu.mig_devices.iter().map(|mig| mig.index);
+        names.extend(numbers(&format!("{}:", gpu.index), slots));
+    }
+    let lost = numbers("", lost.iter().map(|gpu| gpu.index));
+    let lost = match lost.is_empty() {
+        true => String::new(),
+        false => format!("; not usable: GPU {}", shortened(&lost, HINT / 3)),
     };
-    for gpu in lost {
-        let _ = write!(text, "; GPU {} is not usable: {}", gpu.index, gpu.error);
+    match names.is_empty() {
+        true => format!("no usable devices here{lost}"),
+        false => {
+            let room = HINT - lost.len() - "devices here: , or their UUIDs".len();
+            format!(
+                "devices here: {}, or their UUIDs{lost}",
+                shortened(&names, room)
+            )
+        }
+    }
+}
+
+/// Names devices by their numbers: a range if more than two follow one another. Each name has its number of devices.
+fn numbers(prefix: &str, numbers: impl Iterator<Item = u32>) -> Vec<(String, usize)> {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let named = runs
+        .into_iter()
+        .flat_map(|(first, last)| match last - first {
+            0 => vec![(format!("{prefix}{first}"), 1)],
+            1 => [first, last]
+                .map(|number| (format!("{prefix}{number}"), 1))
+                .into(),
+            more => vec![(format!("{prefix}{first}-{last}"), more as usize + 1)],
+        });
+    named.collect()
+}
+
+/// Joins names; as many as fit in so many bytes, with the number of the others.
+fn shortened(names: &[(String, usize)], room: usize) -> String {
+    let mut text = String::new();
+    let mut left: usize = names.iter().map(|(_, count)| count).sum();
+    let more = |left: usize| format!(" and {left} more");
+    for (name, count) in names {
+        let separator = if text.is_empty() { "" } else { ", " };
+        let end = if left == *count {
+            String::new()
+        } else {
+            more(left - count)
+        };
+        if !text.is_empty() && text.len() + separator.len() + name.len() + end.len() > room {
+            return text + &more(left);
+        }
+        text = text + separator + name;
+        left -= count;
     }
     text
 }

@@ -8,7 +8,7 @@ use super::DriverRoot;
 use super::integrated::is_its_name;
 use super::procfs::{self, ModuleGpu};
 use super::query::{AskedGpu, Only};
-use crate::select::{decimal, has_prefix, mig_indices, pci_address};
+use crate::select::{MIN_UUID_START, decimal, has_prefix, mig_indices, mig_instances, pci_address};
 
 /// The GPUs that NVML is asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,16 +47,14 @@ pub(super) fn only(root: &DriverRoot, gpus: &GpusAsked) -> Option<Only> {
 
 /// Returns the GPU of a name; None if only NVML can tell.
 fn of_name(name: &str, there: &[ModuleGpu]) -> Option<AskedGpu> {
-    let at = |is_meant: &dyn Fn(&ModuleGpu) -> bool| {
-        let mut found = there.iter().filter(|gpu| is_meant(gpu));
-        let gpu = found.next().filter(|_| found.next().is_none())?;
-        Some(AskedGpu::Address {
-            address: gpu.busid.clone(),
-            uuid: gpu.known_uuid().map(str::to_owned),
-        })
-    };
+    // No device has such a name; the error lists all.
+    if name.contains(',') {
+        return None;
+    }
     if let Some(address) = pci_address(name) {
-        return at(&|gpu| pci_address(&gpu.busid).as_ref() == Some(&address));
+        return at(there, None, |gpu| {
+            pci_address(&gpu.busid).as_ref() == Some(&address)
+        });
     }
     if let Some(index) = decimal(name) {
         return Some(AskedGpu::Index { index, slot: None });
@@ -65,14 +63,34 @@ fn of_name(name: &str, there: &[ModuleGpu]) -> Option<AskedGpu> {
         let slot = Some(slot);
         return Some(AskedGpu::Index { index, slot });
     }
-    let whole = |gpu: &ModuleGpu| {
-        gpu.known_uuid()
-            .is_some_and(|uuid| uuid.eq_ignore_ascii_case(name))
+    let (uuid, instances) = match mig_instances(name) {
+        Some((uuid, gi, ci)) => (uuid, Some((gi, ci))),
+        None => (name, None),
     };
-    if there.iter().any(whole) {
-        return at(&whole);
+    let is_whole = |gpu: &ModuleGpu| {
+        let known = gpu.known_uuid();
+        known.is_some_and(|known| known.eq_ignore_ascii_case(uuid))
+    };
+    if there.iter().any(is_whole) {
+        return at(there, instances, is_whole);
     }
     // The start of a UUID, if all are known: the module knows that of a GPU since it was first attached.
-    let is_start = has_prefix(name, "GPU-") && there.iter().all(|gpu| gpu.known_uuid().is_some());
-    is_start.then(|| at(&|gpu| has_prefix(&gpu.uuid, name)))?
+    let is_start = has_prefix(name, "GPU-") && name.len() >= "GPU-".len() + MIN_UUID_START;
+    let are_known = there.iter().all(|gpu| gpu.known_uuid().is_some());
+    (is_start && are_known).then(|| at(there, None, |gpu| has_prefix(&gpu.uuid, name)))?
+}
+
+/// Returns the only GPU that is meant.
+fn at(
+    there: &[ModuleGpu],
+    instances: Option<(u32, u32)>,
+    is_meant: impl Fn(&ModuleGpu) -> bool,
+) -> Option<AskedGpu> {
+    let mut found = there.iter().filter(|gpu| is_meant(gpu));
+    let gpu = found.next().filter(|_| found.next().is_none())?;
+    Some(AskedGpu::Address {
+        address: gpu.busid.clone(),
+        uuid: gpu.known_uuid().map(str::to_owned),
+        instances,
+    })
 }

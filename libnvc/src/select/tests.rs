@@ -262,7 +262,7 @@ fn lost_gpu_stops_only_those_who_name_it() {
         );
     }
     let error = select("7").unwrap_err();
-    assert!(error.advice().unwrap().contains("GPU 2 is not usable"));
+    assert!(error.advice().unwrap().contains("; not usable: GPU 2"));
 }
 
 #[test]
@@ -276,12 +276,23 @@ fn index_counts_lost_gpus() {
 fn hint_stays_short() {
     let many: Vec<Gpu> = (0..30).map(|index| gpu(index, "", "", &[])).collect();
     let error = select_devices(&many, &[], &["x"]).unwrap_err();
-    assert!(
-        error
-            .advice()
-            .unwrap()
-            .ends_with(", 23 and 6 more, or their UUIDs")
+    assert_eq!(
+        error.advice().as_deref(),
+        Some("devices here: 0-29, or their UUIDs")
     );
+    let gaps: Vec<Gpu> = (0..4000).map(|n| gpu(2 * n, "", "", &["MIG-1"])).collect();
+    let gone = (0..4000).map(|n| FailedGpu {
+        index: 2 * n + 1,
+        ..lost().remove(0)
+    });
+    let gone: Vec<FailedGpu> = gone.collect();
+    for lost in [&[][..], &gone] {
+        let error = select_devices(&gaps, lost, &["x"]).unwrap_err();
+        let advice = error.advice().unwrap().to_owned();
+        assert!(advice.len() <= HINT, "{advice}");
+        assert!(advice.starts_with("devices here: 0, 2, 4, "), "{advice}");
+        assert!(advice.contains(" more, or their UUIDs"), "{advice}");
+    }
 }
 
 #[test]

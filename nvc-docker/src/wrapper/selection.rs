@@ -1,5 +1,6 @@
 //! Selects GPUs for engines that find them themselves: CDI, the runtime, `--gpus`.
 
+use libnvc::request::unquoted;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_cdi::names;
 
@@ -23,21 +24,23 @@ impl Selection {
     /// # Errors
     /// `invalid device: <id>` for an invalid name.
     pub(super) fn new(nv_gpu: &str, image: &Image) -> Result<Self> {
-        let chosen = items(nv_gpu);
+        let chosen = items(unquoted(nv_gpu));
         if !chosen.is_empty() {
             return Self::of(&chosen);
         }
-        match image.visible() {
-            Some("" | "void") => Ok(Self::Nothing),
+        match image.visible().map(unquoted) {
+            Some("") => Ok(Self::Nothing),
             Some(visible) => Self::of(&items(visible)),
             None => Ok(Self::All),
         }
     }
 
     fn of(ids: &[&str]) -> Result<Self> {
+        let are = |word: &str| ids.iter().any(|id| id.eq_ignore_ascii_case(word));
         match ids {
-            [] | ["none" | "void"] => return Ok(Self::Nothing),
-            ids if ids.contains(&"all") => return Ok(Self::All),
+            [] => return Ok(Self::Nothing),
+            [_] if are("none") || are("void") => return Ok(Self::Nothing),
+            _ if are("all") => return Ok(Self::All),
             _ => {}
         }
         let mut names: Vec<String> = Vec::new();
@@ -156,6 +159,8 @@ mod tests {
             ("", Some(""), Selection::Nothing),
             ("", Some("0,1"), these(&["0", "1"])),
             ("1", Some("none"), these(&["1"])),
+            ("'1'", Some("0"), these(&["1"])),
+            ("", Some("\"All\""), Selection::All),
             ("all", Some("0"), Selection::All),
             ("1 0,01", None, these(&["1", "0"])),
             ("+1", None, these(&["1"])),
@@ -164,7 +169,7 @@ mod tests {
         ] {
             assert_eq!(selection(nv_gpu, visible).unwrap(), expected, "{nv_gpu:?}");
         }
-        for id in ["-1", "a/b", "\"x\"", "0\t1", "--privileged", "$(x)", "x="] {
+        for id in ["-1", "a/b", "\"x", "0\t1", "--privileged", "$(x)", "x="] {
             let failure = selection(id, None).unwrap_err();
             assert_eq!(failure.message(), format!("invalid device: {id}"));
         }

@@ -65,6 +65,11 @@ fn names() -> Vec<Row> {
         named("one_gpu_by_address", ADDRESS),
         named("one_mig_device_by_slot", "9:2")
             .expect(|it| it.without(NODE).own("/dev/nvidia7", "/dev/nvidia7")),
+        named(
+            "one_mig_device_by_its_gpu_and_instances",
+            "MIG-gpu-00000009-0000-4000-8000-000000000009/5/0",
+        )
+        .expect(|it| it.without(NODE).own("/dev/nvidia7", "/dev/nvidia7")),
         named("two_gpus", "5,GPU-00000009-0000-4000-8000-000000000009").expect(|it| it.attached(2)),
         named("all_gpus", "all").expect(|it| it.attached(GPUS).without("/dev/nvidia0")),
         named(

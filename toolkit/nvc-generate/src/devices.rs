@@ -3,7 +3,7 @@
 use libnvc::host::nvcaps::MigMinors;
 use libnvc::host::{CharDrivers, DeviceInfo, DriverRoot, Gpu, MigDevice, drm, nodes};
 use libnvc::plan::{Env, FileMode, Intent, Need, Part, PartKind, What};
-use libnvc::select::select_devices;
+use libnvc::select::{available_devices, select_devices};
 use libnvc::survey::{Chosen, MigGrant};
 use libnvc::{ContainerPath, ErrorKind, HostPath, Result};
 
@@ -21,7 +21,7 @@ pub(super) fn choose(
     dev_root: &DriverRoot,
     drivers: &CharDrivers,
 ) -> Result<Chosen> {
-    ids::check(ids)?;
+    ids::check(ids, || available_devices(&info.gpus, &info.failed))?;
     let selection = select_devices(&info.gpus, &info.failed, ids).map_err(|error| {
         // Not found means that the machine has no device at all.
         match error.kind() {

@@ -81,9 +81,16 @@ fn expected(
                 let mut migs = report.mig_devices.iter();
                 *index == of_nvml && slot.is_none_or(|slot| migs.any(|mig| mig.slot == slot))
             }
-            AskedGpu::Address { address, uuid } => {
+            AskedGpu::Address {
+                address,
+                uuid,
+                instances,
+            } => {
                 let same = |uuid: &String| uuid.eq_ignore_ascii_case(&report.uuid);
-                report.pci.to_string().ends_with(address) && uuid.as_ref().is_none_or(same)
+                let mut migs = report.mig_devices.iter();
+                report.pci.to_string().ends_with(address)
+                    && uuid.as_ref().is_none_or(same)
+                    && instances.is_none_or(|wanted| migs.any(|mig| (mig.gi, mig.ci) == wanted))
             }
         };
         if !is_expected {

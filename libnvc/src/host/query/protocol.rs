@@ -58,10 +58,11 @@ pub(crate) struct Only {
 pub(crate) enum AskedGpu {
     /// The GPU with NVML's index; with a MIG device in a slot.
     Index { index: u32, slot: Option<u32> },
-    /// The GPU at a PCI address; with a UUID, if the module knows it.
+    /// The GPU at a PCI address; with a UUID, if the module knows it, and a MIG device of these instances.
     Address {
         address: String,
         uuid: Option<String>,
+        instances: Option<(u32, u32)>,
     },
 }
 
@@ -367,6 +368,7 @@ mod tests {
                     AskedGpu::Address {
                         address: "0000:3b:00.0".into(),
                         uuid: None,
+                        instances: Some((1, 0)),
                     },
                 ],
                 listed: 2,

@@ -5,6 +5,7 @@
 //! request never gets more than they give.
 
 use libnvc::host::{Gpu, ListedGpu};
+use libnvc::select::{DeviceName, available_devices};
 use libnvc::{Error, ErrorKind, Result};
 
 use super::listing::Listing;
@@ -107,7 +108,10 @@ pub fn choose(wanted: &RequestedGpus, listing: &Listing, several: bool) -> Resul
         Ok(None) => None,
         Err(problem) => Some(problem),
     };
-    if let Some(id) = ids.iter().find(|id| *id != "0" && *id != "all") {
+    if let Some(id) = ids
+        .iter()
+        .find(|id| *id != "0" && !id.eq_ignore_ascii_case("all"))
+    {
         return Err(Refusal {
             id: id.clone(),
             hint: match problem {
@@ -146,7 +150,7 @@ fn of_several(ids: &[String], gpus: &[ListedGpu]) -> Result<Vec<ChosenGpu>> {
         }
         Ok(())
     };
-    if ids.iter().any(|id| id == "all") {
+    if ids.iter().any(|id| id.eq_ignore_ascii_case("all")) {
         gpus.iter().try_for_each(&mut add)?;
     } else {
         for id in ids {
@@ -158,34 +162,51 @@ fn of_several(ids: &[String], gpus: &[ListedGpu]) -> Result<Vec<ChosenGpu>> {
 
 /// Finds a GPU by its index or UUID.
 fn find<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<&'a ListedGpu> {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let is_mig = id.starts_with("MIG-")
-        || id
-            .split_once(':')
-            .is_some_and(|(gpu, mig)| is_number(gpu) && is_number(mig));
-    if is_mig {
-        return Err(invalid(format!(
-            "\"{id}\" is a MIG device, which mode csv cannot add"
-        )));
-    }
-    let found = if is_number(id) {
-        let index = id.parse::<u32>().ok();
-        gpus.iter().find(|gpu| Some(gpu.index) == index)
-    } else if is_uuid_start(id.strip_prefix("GPU-").unwrap_or(id)) {
-        by_uuid(id, gpus)?
-    } else {
-        return Err(invalid(format!("\"{id}\" is neither an index nor a UUID")));
+    let is_mig = |uuid: &str| uuid.starts_with(['M', 'm']);
+    let found = match DeviceName::parse(id) {
+        Some(DeviceName::Mig(..)) => Err("is a MIG device, which mode csv cannot add"),
+        Some(DeviceName::Uuid(uuid)) if is_mig(uuid) => {
+            Err("is a MIG device, which mode csv cannot add")
+        }
+        Some(DeviceName::Gpu(index)) => Ok(gpus.iter().find(|gpu| gpu.index == index)),
+        Some(DeviceName::Address(address)) => Ok(gpus.iter().find(|gpu| {
+            let of_nvml = gpu.gpu.as_ref();
+            of_nvml.is_ok_and(|gpu| gpu.busid.eq_ignore_ascii_case(&address))
+        })),
+        // NVML's UUID of an integrated GPU may have no prefix.
+        Some(DeviceName::Uuid(uuid)) if uuid.get("GPU-".len()..).is_some_and(is_uuid_start) => {
+            Ok(by_uuid(id, gpus)?)
+        }
+        None if is_uuid_start(id) => Ok(by_uuid(id, gpus)?),
+        Some(DeviceName::Uuid(_)) | None => Err("is neither an index nor a UUID"),
     };
-    found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("NVML lists no GPU {id}")))
+    let there = || hint(gpus);
+    let found = found.map_err(|what| invalid(format!("\"{id}\" {what}")).hint(there()))?;
+    found.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("NVML lists no GPU {id}")).hint(there())
+    })
+}
+
+/// Lists the GPUs that there are.
+fn hint(gpus: &[ListedGpu]) -> String {
+    let numbered = |gpu: &ListedGpu| Gpu {
+        index: gpu.index,
+        ..Gpu::default()
+    };
+    available_devices(&gpus.iter().map(numbered).collect::<Vec<_>>(), &[])
 }
 
 /// Finds a GPU by its UUID or the start of it.
 fn by_uuid<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<Option<&'a ListedGpu>> {
     let uuids = || (gpus.iter()).filter_map(|gpu| Some((gpu.uuid.as_deref()?, gpu)));
-    if let Some((_, gpu)) = uuids().find(|(uuid, _)| *uuid == id) {
+    if let Some((_, gpu)) = uuids().find(|(uuid, _)| uuid.eq_ignore_ascii_case(id)) {
         return Ok(Some(gpu));
     }
-    let found: Vec<_> = uuids().filter(|(uuid, _)| uuid.starts_with(id)).collect();
+    let starts = |uuid: &str| {
+        let start = uuid.get(..id.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(id))
+    };
+    let found: Vec<_> = uuids().filter(|(uuid, _)| starts(uuid)).collect();
     match &found[..] {
         [] => Ok(None),
         [(_, gpu)] => Ok(Some(gpu)),
@@ -336,7 +357,7 @@ pub(super) mod tests {
             // The prefix belongs to the UUID.
             (&UUID[4..], "NVML lists no GPU 7d21"),
             ("GPU-first", "neither an index nor a UUID"),
-            ("99999999999", "NVML lists no GPU"),
+            ("99999999999", "neither an index nor a UUID"),
         ] {
             let said = outcome(&[id], &listing, true);
             assert!(said.starts_with(&format!("no {id}: ")), "{said}");

@@ -47,7 +47,7 @@ fn is_mig(id: &str) -> bool {
     match DeviceName::parse(id) {
         Some(DeviceName::Uuid(uuid)) => !uuid.starts_with(['G', 'g']),
         Some(DeviceName::Mig(..)) => true,
-        Some(DeviceName::Gpu(_)) | None => false,
+        Some(DeviceName::Gpu(_) | DeviceName::Address(_)) | None => false,
     }
 }
 

@@ -155,6 +155,10 @@ fn uuids(denoted: Denoted) -> Vec<String> {
 
 /// Returns the GPUs and MIG devices that a list names. In mounts and annotations `none` and `void` are only names.
 fn gpus(words: &[&str], are_names: bool) -> BTreeSet<String> {
+    let words = words
+        .iter()
+        .map(|word| if *word == "ALL" { "all" } else { word });
+    let words: Vec<&str> = words.collect();
     let first = words.iter().find(|word| matches!(**word, "all" | "none"));
     let everything = || gpus(&["nvidia.com/gpu=all"], true);
     match first {
@@ -163,7 +167,7 @@ fn gpus(words: &[&str], are_names: bool) -> BTreeSet<String> {
         Some(_) if !are_names => everything(),
         _ if words.contains(&"runtime.nvidia.com/gpu=none") => BTreeSet::new(),
         _ => {
-            let words = words.iter();
+            let words = words.into_iter();
             let named = words.filter(|word| !word.starts_with("acme") && !word.contains("/gds="));
             let denoted = named.map(|word| Three.denoted(word).unwrap());
             denoted.flat_map(uuids).collect()
