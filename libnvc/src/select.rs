@@ -476,20 +476,17 @@ pub fn available_devices(gpus: &[Gpu], lost: &[FailedGpu]) -> String {
         names.extend(numbers(&format!("{}:", gpu.index), slots));
     }
     let lost = numbers("", lost.iter().map(|gpu| gpu.index));
-    let lost = match lost.is_empty() {
-        true => String::new(),
-        false => format!("; not usable: GPU {}", shortened(&lost, HINT / 3)),
+    let lost = if lost.is_empty() {
+        String::new()
+    } else {
+        format!("; not usable: GPU {}", shortened(&lost, HINT / 3))
     };
-    match names.is_empty() {
-        true => format!("no usable devices here{lost}"),
-        false => {
-            let room = HINT - lost.len() - "devices here: , or their UUIDs".len();
-            format!(
-                "devices here: {}, or their UUIDs{lost}",
-                shortened(&names, room)
-            )
-        }
+    if names.is_empty() {
+        return format!("no usable devices here{lost}");
     }
+    let room = HINT - lost.len() - "devices here: , or their UUIDs".len();
+    let names = shortened(&names, room);
+    format!("devices here: {names}, or their UUIDs{lost}")
 }
 
 /// Names devices by their numbers: a range if more than two follow one another. Each name has its number of devices.
