@@ -51,7 +51,7 @@ fn machine(
         "mig gpu=9 slot=2 gi=5 ci=0 uuid=MIG-00000009-0000-5000-8000-000000000009 name=1g.10gb\n";
     let statements = format!("{gpus}{mig}");
     row(name)
-        .statements(statements)
+        .profile(&statements)
         .devices(device)
         .expect(|all| all.attached(1).own(NODE, NODE).nothing("/dev/nvidia0"))
 }
@@ -87,15 +87,15 @@ fn other_gpus() -> Vec<Row> {
         .map(|how| hangs(&format!("nvmlDeviceGetHandle{how}")))
         .concat();
     vec![
-        named("another_gpu_hangs_by_index", "5").statements(hung.clone()),
-        named("another_gpu_hangs_by_uuid", UUID).statements(hung),
+        named("another_gpu_hangs_by_index", "5").profile(&hung),
+        named("another_gpu_hangs_by_uuid", UUID).profile(&hung),
         named("a_driver_that_hangs", "5")
-            .statements("hang-at=nvmlInit_v2\n".into())
+            .profile("hang-at=nvmlInit_v2\n")
             .variable("NVC_DRIVER_TIMEOUT", "1")
             .expect(|it| it.fails(&["did not answer within 1 s"])),
-        named("another_gpu_is_lost", "5").statements("lost=3\n".into()),
+        named("another_gpu_is_lost", "5").profile("lost=3\n"),
         named("the_gpu_is_lost", "3")
-            .statements("lost=3\n".into())
+            .profile("lost=3\n")
             .expect(|it| it.fails(&["3: gpu 3", "gpu is lost"]))
             .but(
                 &[Specification, Live],
@@ -136,7 +136,7 @@ fn surprises() -> Vec<Row> {
             .host(never_attached)
             .expect(all),
         named("a_list_with_fewer_gpus", "5")
-            .host(|host| fs::remove_dir_all(host.path(&directory("0000:7f:00.0"))).unwrap())
+            .host(|host| fs::remove_dir_all(host.path(directory("0000:7f:00.0"))).unwrap())
             .expect(all),
         named("no_list_of_gpus", ADDRESS)
             .host(|host| {
@@ -162,7 +162,7 @@ fn directory(address: &str) -> String {
 
 /// Changes what the kernel module says about GPU 5.
 fn edit(host: &Driver, change: impl Fn(String) -> String) {
-    let file = host.path(&format!("{}/information", directory(ADDRESS)));
+    let file = host.path(format!("{}/information", directory(ADDRESS)));
     let text = change(fs::read_to_string(&file).unwrap());
     files::file(&file, text, 0o444).unwrap();
 }
@@ -172,9 +172,9 @@ fn never_attached(host: &Driver) {
     for entry in fs::read_dir(host.path("/proc/driver/nvidia/gpus")).unwrap() {
         let file = entry.unwrap().path().join("information");
         let text = fs::read_to_string(&file).unwrap();
-        let uuid = |line: &str| match line.starts_with("GPU UUID:") {
-            true => "GPU UUID: \t GPU-????????-????-????-????-????????????\n".to_owned(),
-            false => format!("{line}\n"),
+        let uuid = |line: &str| match line.strip_prefix("GPU UUID:") {
+            Some(_) => "GPU UUID: \t GPU-????????-????-????-????-????????????\n".to_owned(),
+            None => format!("{line}\n"),
         };
         let text: String = text.lines().map(uuid).collect();
         files::file(&file, text, 0o444).unwrap();

@@ -77,12 +77,8 @@ pub(crate) fn row(name: &'static str) -> Row {
 }
 
 impl Row {
-    pub(crate) fn profile(self, statements: &str) -> Self {
-        self.statements(statements.to_owned())
-    }
-
-    pub(crate) fn statements(mut self, statements: String) -> Self {
-        self.profile += &statements;
+    pub(crate) fn profile(mut self, statements: &str) -> Self {
+        self.profile += statements;
         self
     }
 
