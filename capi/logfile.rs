@@ -3,8 +3,9 @@
 //! The shared object and the archive contain their own copy of the `log` crate, so the logger installed there is not
 //! that of a Rust program that links the library.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use log::{LevelFilter, Metadata, Record};
@@ -44,12 +45,7 @@ pub(crate) fn open() -> Option<LogUser> {
         *users += 1;
         return Some(LogUser);
     }
-    let mut file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .ok()?;
-    file.write_all(debuglog::BANNER).ok()?;
+    let file = debuglog::open(Path::new(&path)).ok()?;
     // Fails only if it is already set, by an earlier call.
     let _ = log::set_logger(&Logger);
     log::set_max_level(LevelFilter::Debug);

@@ -271,6 +271,17 @@ fn debug_log_has_a_banner_and_is_appended_to() {
 }
 
 #[test]
+fn debug_log_may_be_an_open_socket() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
+    let mut command = program(&["--debug=/dev/stderr", "--root=", "info"]);
+    let status = command.stderr(std::os::fd::OwnedFd::from(theirs)).status();
+    drop(command);
+    assert_eq!(status.expect("the program starts").code(), Some(1));
+    let said = std::io::read_to_string(ours).expect("its messages");
+    assert!(said.starts_with("\n-- WARNING, "), "{said}");
+}
+
+#[test]
 fn debug_log_that_cannot_be_written_is_a_warning() {
     let output = run(&["--debug=/nonexistent/log", "--root=", "info"]);
     let stderr = text(&output.stderr);

@@ -5,7 +5,7 @@
 //! lines cost nothing.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,7 +89,7 @@ pub(crate) fn start(file: Option<&OsStr>, program: &str) {
     let from_environment = || caller::variable("NVC_DEBUG_FILE").filter(|_| trust_environment());
     let path = file.map(OsStr::to_owned).or_else(from_environment);
     let file = path.and_then(|path| {
-        open(Path::new(&path))
+        debuglog::open(Path::new(&path))
             .inspect_err(|error| {
                 let errno = Errno::from_raw(error.raw_os_error().unwrap_or_default());
                 let reason = Error::file("open failed", &path, errno).message();
@@ -104,12 +104,6 @@ pub(crate) fn start(file: Option<&OsStr>, program: &str) {
     let program = program.to_owned();
     // Fails only if there is already a logger, which is then used.
     let _ = log::set_boxed_logger(Box::new(Logger { program, file }));
-}
-
-fn open(path: &Path) -> std::io::Result<File> {
-    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    file.write_all(debuglog::BANNER)?;
-    Ok(file)
 }
 
 /// Returns true if the caller has no fewer privileges than this program. Otherwise the environment could be used to

@@ -2,6 +2,10 @@
 //!
 //! Writing them is up to the program that installs the logger; a library must not replace its host's.
 
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use libnvc::printable;
@@ -11,8 +15,22 @@ use nix::unistd::gettid;
 use crate::utc::Utc;
 
 /// First lines of a log.
-pub const BANNER: &[u8] =
-    b"\n-- WARNING, the following logs are for debugging purposes only --\n\n";
+const BANNER: &[u8] = b"\n-- WARNING, the following logs are for debugging purposes only --\n\n";
+
+/// Opens a log for appending, and writes its first lines. /dev/stderr is descriptor 2 itself: a socket, or a file that
+/// another user has opened, cannot be opened by that name.
+///
+/// # Errors
+/// The file cannot be opened or written.
+pub fn open(path: &Path) -> io::Result<File> {
+    let mut file = if path == Path::new("/dev/stderr") {
+        File::from(io::stderr().as_fd().try_clone_to_owned()?)
+    } else {
+        OpenOptions::new().append(true).create(true).open(path)?
+    };
+    file.write_all(BANNER)?;
+    Ok(file)
+}
 
 /// Formats a record's line with the current time, including its newline.
 pub fn line(record: &Record<'_>) -> String {
