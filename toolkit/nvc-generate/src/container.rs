@@ -8,7 +8,7 @@ use libnvc::request::Request;
 use libnvc::survey::Host;
 
 use crate::content::{Content, DeviceName, check, sort};
-use crate::{Automatic, Find, modes};
+use crate::{Automatic, Find, Mode, modes};
 
 /// What one container gets.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ fn plan(content: Content) -> Result<ContainerPlan> {
             &device.name;
         (name.as_str(), device.intents.is_empty())
     });
-    check(summary, &warnings)?;
+    check(summary, &warnings, Mode::Nvml)?;
     common.push(Intent::void());
     sort(&mut common);
     devices

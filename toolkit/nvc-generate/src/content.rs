@@ -5,7 +5,7 @@ use libnvc::plan::{Device, Intent, What};
 use libnvc::survey::Host;
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
 
-use crate::Naming;
+use crate::{Mode, Naming};
 
 /// Tells other programs not to touch the container.
 pub const VOID: &str = "NVIDIA_VISIBLE_DEVICES=void";
@@ -71,6 +71,7 @@ impl DeviceName {
 pub(crate) fn check<'a>(
     devices: impl Iterator<Item = (&'a str, bool)> + Clone,
     warnings: &[String],
+    mode: Mode,
 ) -> Result<()> {
     if devices
         .clone()
@@ -83,7 +84,7 @@ pub(crate) fn check<'a>(
         if !warnings.is_empty() {
             error = error.with_cause(warnings.join("; "));
         }
-        return Err(error.hint("nvidia-smi -L lists the GPUs; one in MIG mode needs MIG devices"));
+        return Err(error.hint(lacking(mode)));
     }
     let mut devices = devices;
     if let Some((name, _)) = devices.find(|(_, is_empty)| *is_empty) {
@@ -95,10 +96,47 @@ pub(crate) fn check<'a>(
     Ok(())
 }
 
+/// Returns what a machine without devices lacks.
+fn lacking(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Gdrcopy => "load the kernel module gdrdrv: its node is /dev/gdrdrv",
+        Mode::Gds => "load the kernel module nvidia-fs: its nodes are /dev/nvidia-fsN",
+        Mode::Imex => "nvidia-modprobe -i N makes /dev/nvidia-caps-imex-channels/channelN",
+        Mode::Mofed => {
+            "load the kernel modules ib_uverbs and rdma_cm: their nodes are in /dev/infiniband"
+        }
+        Mode::Nvswitch => {
+            "only the driver of a machine with NVSwitches has nodes /dev/nvidia-nvswitchN"
+        }
+        _ => "nvidia-smi -L lists the GPUs; one in MIG mode needs MIG devices",
+    }
+}
+
 /// Sorts nodes by depth, then by name; they come before everything else.
 pub(crate) fn sort(intents: &mut [Intent]) {
     intents.sort_by_cached_key(|intent| match &intent.what {
         What::Device(Device { at, .. }) => (at.as_path().components().count(), at.clone()),
         _ => (usize::MAX, ContainerPath::new("")),
     });
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_names_what_is_missing() {
+        for (mode, word) in [
+            (Mode::Imex, "channelN"),
+            (Mode::Gdrcopy, "gdrdrv"),
+            (Mode::Gds, "nvidia-fs"),
+            (Mode::Mofed, "ib_uverbs"),
+            (Mode::Nvswitch, "nvidia-nvswitchN"),
+            (Mode::Nvml, "nvidia-smi -L"),
+        ] {
+            let error = check([("all", true)].into_iter(), &[], mode).unwrap_err();
+            assert!(error.advice().unwrap().contains(word), "{mode:?}");
+        }
+    }
 }

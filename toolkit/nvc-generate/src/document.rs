@@ -105,7 +105,7 @@ pub(crate) fn spec(
     let summary = |device: &Device| (device.name.clone(), device.container_edits.is_empty());
     let summary: Vec<(String, bool)> = devices.iter().map(summary).collect();
     let summary = summary.iter().map(|(name, empty)| (name.as_str(), *empty));
-    content::check(summary, &found.warnings)?;
+    content::check(summary, &found.warnings, find.mode)?;
     let mut spec = Spec {
         kind: format!("{}/{class}", names.vendor),
         devices,
