@@ -37,6 +37,9 @@ pub struct GpuFacts {
     pub link_generation: Option<u32>,
     /// Largest number of PCIe lanes.
     pub link_width: Option<u32>,
+    /// Number of cores, if NVML tells it.
+    #[serde(default)]
+    pub cores: Option<u32>,
     /// Maximum clock of the multiprocessors in MHz.
     pub core_clock: Option<u32>,
     /// Maximum clock of the memory in MHz.

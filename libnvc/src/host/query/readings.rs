@@ -145,6 +145,8 @@ fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> GpuReading {
     facts.bar1 = read.of(nvml.bar1(device)).map(|memory| sane(memory.total));
     facts.link_generation = read.of(nvml.link_generation(device));
     facts.link_width = read.of(nvml.link_width(device));
+    // Drivers before 470 lack it.
+    facts.cores = nvml.cores(device).ok();
     facts.core_clock = read.of(nvml.max_clock(device, Clock::Multiprocessors));
     facts.memory_clock = read.of(nvml.max_clock(device, Clock::Memory));
     facts.arch = read.of(nvml.compute_capability(device));

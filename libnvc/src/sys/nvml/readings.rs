@@ -106,6 +106,11 @@ impl Nvml {
         self.device_number(c"nvmlDeviceGetMaxPcieLinkWidth", device)
     }
 
+    /// Returns the number of cores.
+    pub(crate) fn cores(&self, device: Device) -> Result<u32, NvmlFailure> {
+        self.device_number(c"nvmlDeviceGetNumGpuCores", device)
+    }
+
     /// Returns a clock's highest frequency in MHz.
     pub(crate) fn max_clock(&self, device: Device, clock: Clock) -> Result<u32, NvmlFailure> {
         self.of_kind(c"nvmlDeviceGetMaxClockInfo", device, clock as c_uint)

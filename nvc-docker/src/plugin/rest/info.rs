@@ -7,6 +7,7 @@ use libnvc::host::monitor::GpuFacts;
 use serde::Serialize;
 
 use super::lines::Lines;
+use super::v2_types::architecture;
 use crate::plugin::gpus::DriverFacts;
 
 #[derive(Serialize)]
@@ -182,7 +183,7 @@ fn device(gpu: &GpuFacts) -> Device<'_> {
             memory: gpu.core_clock.and(gpu.memory_clock),
         },
         topology: Some(peers).filter(|peers| !peers.is_empty()),
-        family: gpu.arch.and_then(|arch| family(arch.0)),
+        family: gpu.arch.and_then(architecture),
         arch: gpu.arch.map(|(major, minor)| format!("{major}.{minor}")),
         cores: cores(gpu),
         memory: Memory {
@@ -196,19 +197,7 @@ fn device(gpu: &GpuFacts) -> Device<'_> {
     }
 }
 
-/// Returns the family's name in version 1.0; /v2 has the later ones.
-fn family(major: i32) -> Option<&'static str> {
-    Some(match major {
-        1 => "Tesla",
-        2 => "Fermi",
-        3 => "Kepler",
-        5 => "Maxwell",
-        6 => "Pascal",
-        _ => return None,
-    })
-}
-
-/// Returns the number of cores, for the architectures of version 1.0.
+/// Returns the number of cores: for the architectures of version 1.0 as that counted them, else as NVML does.
 pub(super) fn cores(gpu: &GpuFacts) -> Option<u32> {
     let of_one = match gpu.arch? {
         (1, 0..=3) => 8,
@@ -217,7 +206,7 @@ pub(super) fn cores(gpu: &GpuFacts) -> Option<u32> {
         (3, 0 | 2 | 5 | 7) => 192,
         (5, 0 | 2 | 3) | (6, 1 | 2) => 128,
         (6, 0) => 64,
-        _ => return None,
+        _ => return gpu.cores,
     };
     Some(gpu.multiprocessors?.saturating_mul(of_one))
 }
@@ -272,5 +261,23 @@ fn link_text(link: u8) -> &'static str {
         2 => "Same CPU socket",
         1 => "Cross CPU socket",
         _ => "N/A",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_gpus_have_nvmls_number_of_cores() {
+        let of = |arch, multiprocessors, cores| {
+            let mut gpu = GpuFacts::default();
+            gpu.arch = Some(arch);
+            (gpu.multiprocessors, gpu.cores) = (multiprocessors, cores);
+            super::cores(&gpu)
+        };
+        assert_eq!(of((6, 0), Some(56), Some(1)), Some(3584));
+        assert_eq!(of((9, 0), Some(132), Some(16896)), Some(16896));
+        assert_eq!(of((9, 0), Some(132), None), None);
     }
 }
