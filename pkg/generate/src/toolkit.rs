@@ -95,7 +95,9 @@ fn page(date: &str) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
-    man.render_synopsis_section(&mut text)?;
+    let synopsis =
+        ".SH SYNOPSIS\n.B nvidia\\-ctk\n[\\fIOPTION\\fR...] \\fICOMMAND\\fR [\\fIOPTION\\fR...]\n";
+    text.extend_from_slice(synopsis.as_bytes());
     text.extend(format!(".SH DESCRIPTION\n{}\n", escaped(DESCRIPTION)).bytes());
     man.render_options_section(&mut text)?;
     text.extend_from_slice(b".SH COMMANDS\n");

@@ -51,8 +51,8 @@ as_it_was() { cat $daemon; [ "$(tr -d ' \n' < $daemon)" = "{$(tr -d ' ' <<< "$pl
 # docker cannot stop it any more: the printed command does.
 said_command_ends_it() {
   local pid
-  pid=$(sed -n 's/.*or later: kill \([0-9]*\)".*/\1/p' /tmp/purged)
-  kill "$pid"
+  pid=$(sed -n 's/.*or later: kill -KILL \([0-9]*\)".*/\1/p' /tmp/purged)
+  kill -KILL "$pid"
   until_true 20 eval "! kill -0 $pid"
 }
 

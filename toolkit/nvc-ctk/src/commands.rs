@@ -16,6 +16,12 @@ use crate::line::CommandLine;
 
 /// Runs the command of a line; returns the exit code.
 pub(crate) fn run(line: &CommandLine) -> Result<u8> {
+    // Upstream has the other commands, and ignores such words.
+    if let (Some("doctor" | "info" | "unregister" | "verify"), Some(word)) =
+        (line.path.last().copied(), line.rest.first())
+    {
+        return Err(invalid(format!("this command takes no \"{word}\"")));
+    }
     match line.path.as_slice() {
         ["cdi", "generate"] => cdi::generate::run(line),
         ["cdi", "verify"] => return cdi::verify::run(line),

@@ -20,6 +20,9 @@ const NATIVE: i32 = if cfg!(target_arch = "aarch64") {
     0x0300
 };
 
+const INSTALL: &str = "install the driver's libraries: the packages libcuda1 and libnvidia-ml1 of Debian, or \
+    libnvidia-compute-VERSION of Ubuntu";
+
 const CACHE: &str = "/etc/ld.so.cache";
 
 /// Libraries that programs look up, and the symptom without them.
@@ -38,7 +41,7 @@ pub(super) fn all(place: &Place) -> Vec<Finding> {
         Ok(driver) => driver,
         Err(error) => {
             let symptom = "nvidia-smi and the toolkit fail";
-            let repair = step("install the driver's libraries");
+            let repair = step(INSTALL);
             return vec![Finding::fatal(error.message(), symptom, repair)];
         }
     };
@@ -169,7 +172,7 @@ fn not_listed(
     let found = files.find(|file| file.path.file_name().to_string_lossy().starts_with(stem));
     let Some(file) = found else {
         let what = format!("{name} is missing");
-        let repair = step("install the driver's libraries");
+        let repair = step(INSTALL);
         return Some(match name {
             // Not every machine computes.
             "libcuda.so.1" => Finding::advice(what, symptom, repair),

@@ -45,19 +45,9 @@ pub(super) struct Running(Vec<Container>);
 
 impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [first, others @ ..] = self.0.as_slice() else {
+        let Some(Container { engine, .. }) = self.0.first() else {
             return Ok(());
         };
-        let Container { engine, id, pid } = first;
-        let missing = format!("without which {engine} cannot stop");
-        if others.is_empty() {
-            let what = "uses a runtime that is being removed";
-            write!(
-                f,
-                "container {id} of {engine} {what}, {missing} it: stop it first"
-            )?;
-            return pid.map_or(Ok(()), |pid| write!(f, ", or later: kill {pid}"));
-        }
         let listed = |of: &dyn Fn(&Container) -> Option<String>, between| {
             let words: Vec<String> = self.0.iter().take(NAMED).filter_map(of).collect();
             words.join(between)
@@ -67,16 +57,21 @@ impl fmt::Display for Running {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let what = "use a runtime that is being removed";
+        let (containers, use_, it) = match self.0.len() {
+            1 => ("container", "uses", "it"),
+            _ => ("containers", "use", "them"),
+        };
         write!(
             f,
-            "containers {ids}{more} of {engine} {what}, {missing} them: stop them first"
+            "{containers} {ids}{more} of {engine} {use_} a runtime that is being removed, without which {engine} cannot stop \
+             {it}: stop {it} first"
         )?;
         let pids = listed(&|container| Some(container.pid?.to_string()), " ");
         if pids.is_empty() || !more.is_empty() {
             return Ok(());
         }
-        write!(f, ", or later: kill {pids}")
+        // Their first processes need not have a handler for another signal, and then do not get it.
+        write!(f, ", or later: kill -KILL {pids}")
     }
 }
 
@@ -212,10 +207,10 @@ mod tests {
             [
                 format!(
                     "containers c0, c1 of containerd use {uses} containerd cannot stop them: stop them first, or later: \
-                     kill 10 11"
+                     kill -KILL 10 11"
                 ),
                 format!(
-                    "container c0 of docker uses {uses} docker cannot stop it: stop it first, or later: kill 7"
+                    "container c0 of docker uses {uses} docker cannot stop it: stop it first, or later: kill -KILL 7"
                 ),
                 format!("container c0 of podman uses {uses} podman cannot stop it: stop it first"),
             ]
