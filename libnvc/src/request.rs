@@ -72,18 +72,20 @@ pub fn unquoted(value: &str) -> &str {
     inner.unwrap_or(value)
 }
 
-/// Splits an option's list at its commas; skips empty names.
+/// Splits the value of an option or a variable at its commas; skips blanks and empty names.
 pub fn names(list: &str) -> impl Iterator<Item = &str> + Clone {
-    unquoted(list).split(',').filter(|name| !name.is_empty())
+    let names = unquoted(list).split(',').map(str::trim);
+    names.filter(|name| !name.is_empty())
 }
 
-/// Returns the names in an option's list of `what`, counted before any of them takes memory.
+/// Returns the names in an option's values, which are lists of `what`, counted before any of them takes memory.
 ///
 /// # Errors
 /// As `DeviceRequest::check`.
-pub fn parse_names(what: &str, list: &str) -> Result<Vec<String>> {
-    check_number(what, names(list).count())?;
-    Ok(names(list).map(str::to_owned).collect())
+pub fn parse_names<S: AsRef<str>>(what: &str, values: &[S]) -> Result<Vec<String>> {
+    let all = values.iter().flat_map(|list| names(list.as_ref()));
+    check_number(what, all.clone().count())?;
+    Ok(all.map(str::to_owned).collect())
 }
 
 /// Fails if `what` are more than [`MAX_NAMES`].
@@ -201,12 +203,24 @@ mod tests {
 
     #[test]
     fn lists_are_split_once() {
-        assert_eq!(parse_names("devices", "").unwrap(), [""; 0]);
-        assert_eq!(
-            parse_names("devices", ",0,,GPU-1, 1:0,").unwrap(),
-            ["0", "GPU-1", " 1:0"]
-        );
-        let error = parse_names("devices", &"0,".repeat(2000)).unwrap_err();
+        let of = |values: &[&str]| parse_names("devices", values).unwrap();
+        assert_eq!(of(&[]), [""; 0]);
+        assert_eq!(of(&[",0,,GPU-1, 1:0,", "7"]), ["0", "GPU-1", "1:0", "7"]);
+        for value in ["\"0,1\"", " '0 , 1' ", "\" 0,1\""] {
+            assert_eq!(of(&[value]), ["0", "1"], "{value}");
+        }
+        for empty in ["\"\"", "''", " ' ' ", " "] {
+            assert_eq!(of(&[empty]), [""; 0], "{empty}");
+        }
+        for (odd, name) in [
+            ("\"0", "\"0"),
+            ("'0\"", "'0\""),
+            ("\"", "\""),
+            ("\"'0'\"", "'0'"),
+        ] {
+            assert_eq!(of(&[odd]), [name]);
+        }
+        let error = parse_names("devices", &["0,".repeat(2000)]).unwrap_err();
         assert_eq!(error.message(), "too many devices: 2000");
     }
 

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::error::{Error, ErrorKind, Phase, Result};
@@ -15,11 +16,11 @@ use crate::request::DeviceRequest;
 /// Number of IMEX channels: they are minor numbers, and Linux has this many.
 const IMEX_CHANNELS: u32 = 1 << 20;
 
-/// Longest list of UUIDs in an error.
-const LISTED: usize = 24;
+/// Longest list of devices in a hint, in characters.
+const LISTED: usize = 100;
 
-/// Size limit of the hint that lists devices.
-const HINT: usize = 200;
+/// Most UUIDs in an error.
+const MAX_UUIDS: usize = 24;
 
 /// Fewest characters of a UUID that name a device, without `GPU-` or `MIG-`.
 pub(crate) const MIN_UUID_START: usize = 4;
@@ -161,17 +162,9 @@ pub fn select_devices<'a, S: AsRef<str>>(
         if item.contains(',') {
             return Err(unknown());
         }
-        if let Some(gpu) = find_gpu(gpus, lost, item)? {
-            selection.add_gpu(gpu);
-        } else if let Some((gpu, mig)) = find_mig(gpus, lost, item)? {
-            selection.add_mig(gpu, mig);
-        } else if let Some(device) = find_by_start(gpus, lost, item)? {
-            match device {
-                (gpu, Some(mig)) => selection.add_mig(gpu, mig),
-                (gpu, None) => selection.add_gpu(gpu),
-            }
-        } else {
-            return Err(unknown());
+        match find(gpus, lost, item)?.ok_or_else(unknown)? {
+            (gpu, Some(mig)) => selection.add_mig(gpu, mig),
+            (gpu, None) => selection.add_gpu(gpu),
         }
     }
     Ok(selection)
@@ -229,17 +222,18 @@ pub fn parse_imex_channels<S: AsRef<str>>(names: &[S]) -> Result<Vec<u32>> {
         .collect()
 }
 
-/// What the form of a device's name says, without a machine. nvidia-container-cli takes more texts, since upstream's reads
-/// numbers with scanf: those are [`select_devices`]' alone.
+/// What a device's name says without a machine: the one language of all programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceName<'a> {
     /// The index of a GPU.
     Gpu(u32),
     /// The indices of a GPU and of its MIG device.
     Mig(u32, u32),
-    /// `GPU-…` or `MIG-…` in any case: a UUID, or the start of one, or `MIG-GPU-<UUID>/<GI>/<CI>`.
+    /// `GPU-…` or `MIG-…` in any case: a UUID, or the start of one.
     Uuid(&'a str),
-    /// The PCI address of a GPU, as [`Gpu::busid`].
+    /// `MIG-GPU-UUID/GI/CI`, the name of a MIG device until driver 460: a GPU's UUID, and the ids of the instances.
+    Instances(&'a str, u32, u32),
+    /// A PCI address as NVML writes it.
     Address(String),
 }
 
@@ -247,97 +241,73 @@ impl<'a> DeviceName<'a> {
     /// Parses a name; None if it has none of these forms.
     pub fn parse(text: &'a str) -> Option<Self> {
         if has_prefix(text, "GPU-") || has_prefix(text, "MIG-") {
-            return Some(Self::Uuid(text));
+            return Some(instances(text).unwrap_or(Self::Uuid(text)));
         }
-        let parts: Vec<&str> = text.splitn(4, ':').collect();
-        match parts[..] {
-            [gpu] => plain(gpu).map(Self::Gpu),
-            [gpu, mig] => Some(Self::Mig(plain(gpu)?, plain(mig)?)),
-            [domain, bus, device] => {
-                let device = device.split_once('.').map_or(device, |(device, _)| device);
-                let is_whole = matches!(domain.len(), 4 | 8) && (bus.len(), device.len()) == (2, 2);
-                is_whole.then(|| pci_address(text).map(Self::Address))?
+        if let Some(address) = pci_address(text) {
+            return Some(Self::Address(address));
+        }
+        match mig_indices(text) {
+            Some((gpu, mig)) => Some(Self::Mig(gpu, mig)),
+            None => decimal(text).map(Self::Gpu),
+        }
+    }
+
+    /// Returns true if this is the GPU's name.
+    fn is_gpu(&self, index: u32, uuid: Option<&str>, busid: Option<&str>) -> bool {
+        let same =
+            |known: Option<&str>, text: &str| known.is_some_and(|k| k.eq_ignore_ascii_case(text));
+        match self {
+            Self::Gpu(named) => *named == index,
+            Self::Uuid(text) => same(uuid, text),
+            Self::Address(text) => same(busid, text),
+            Self::Mig(..) | Self::Instances(..) => false,
+        }
+    }
+
+    /// Returns true if this is the name of a MIG device of a GPU.
+    fn is_mig(&self, gpu: &Gpu, mig: &MigDevice) -> bool {
+        match self {
+            Self::Mig(parent, index) => (*parent, *index) == (gpu.index, mig.index),
+            Self::Uuid(uuid) => mig.uuid.eq_ignore_ascii_case(uuid),
+            Self::Instances(uuid, gi, ci) => {
+                gpu.uuid.eq_ignore_ascii_case(uuid) && (*gi, *ci) == (mig.gi, mig.ci)
             }
-            _ => None,
+            Self::Gpu(_) | Self::Address(_) => false,
         }
     }
 }
 
-/// Parses a number of digits alone.
-fn plain(text: &str) -> Option<u32> {
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    is_plain.then(|| text.parse().ok())?
-}
+/// A GPU, or one of its MIG devices.
+type Found<'a> = (&'a Gpu, Option<&'a MigDevice>);
 
-/// Parses `MIG-GPU-<UUID>/<GI>/<CI>`: the GPU's UUID, GPU instance and compute instance.
-///
-/// That is NVML's UUID of a MIG device with drivers before 470, and LXD's name of one with any driver.
-pub(crate) fn mig_instances(text: &str) -> Option<(&str, u32, u32)> {
-    let gpu = text
-        .get("MIG-".len()..)
-        .filter(|_| has_prefix(text, "MIG-GPU-"));
-    let parts: Vec<&str> = gpu?.splitn(4, '/').collect();
-    match parts[..] {
-        [gpu, gi, ci] => Some((gpu, plain(gi)?, plain(ci)?)),
-        _ => None,
-    }
-}
-
-/// Finds the GPU that `item` names by UUID, PCI address or index.
-fn find_gpu<'a>(gpus: &'a [Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<&'a Gpu>> {
-    let busid = pci_address(item);
-    let index = decimal(item);
-    let by_uuid = |uuid: &str| has_prefix(item, "GPU-") && uuid.eq_ignore_ascii_case(item);
-    let by_busid = |text: &str| busid.as_ref().is_some_and(|b| b.eq_ignore_ascii_case(text));
-
-    let found = (gpus.iter().find(|gpu| by_uuid(&gpu.uuid)))
-        .or_else(|| gpus.iter().find(|gpu| by_busid(&gpu.busid)))
-        .or_else(|| gpus.iter().find(|gpu| index == Some(gpu.index)));
-    if found.is_some() {
-        return Ok(found);
-    }
-    let gone = lost.iter().find(|gpu| {
-        gpu.uuid.as_deref().is_some_and(by_uuid)
-            || gpu.busid.as_deref().is_some_and(by_busid)
-            || index == Some(gpu.index)
-    });
-    gone.map_or(Ok(None), |gpu| Err(lost_error(item, gpu)))
-}
-
-/// Finds the MIG device that `item` names by UUID, by its GPU's UUID and its instances, or as `GPU:MIG`, with its GPU.
-fn find_mig<'a>(
-    gpus: &'a [Gpu],
-    lost: &[FailedGpu],
-    item: &str,
-) -> Result<Option<(&'a Gpu, &'a MigDevice)>> {
-    let find = |gpu: &'a Gpu, is_meant: &dyn Fn(&MigDevice) -> bool| {
-        let mut migs = gpu.mig_devices.iter();
-        migs.find(|mig| is_meant(mig)).map(|mig| (gpu, mig))
-    };
-    if has_prefix(item, "MIG-") {
-        let by_uuid = |mig: &MigDevice| mig.uuid.eq_ignore_ascii_case(item);
-        let found = gpus.iter().find_map(|gpu| find(gpu, &by_uuid));
-        let Some((uuid, gi, ci)) = mig_instances(item).filter(|_| found.is_none()) else {
-            return Ok(found);
-        };
-        let is_it = |known: &str| known.eq_ignore_ascii_case(uuid);
-        if let Some(gpu) = lost
-            .iter()
-            .find(|gpu| gpu.uuid.as_deref().is_some_and(is_it))
-        {
-            return Err(lost_error(item, gpu));
-        }
-        let gpu = gpus.iter().find(|gpu| is_it(&gpu.uuid));
-        return Ok(gpu.and_then(|gpu| find(gpu, &|mig| (mig.gi, mig.ci) == (gi, ci))));
-    }
-    let Some((gpu_index, mig_index)) = mig_indices(item) else {
+/// Finds the device that `item` names, or the start of its UUID.
+fn find<'a>(gpus: &'a [Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<Found<'a>>> {
+    let Some(name) = DeviceName::parse(item) else {
         return Ok(None);
     };
-    if let Some(gpu) = lost.iter().find(|gpu| gpu.index == gpu_index) {
-        return Err(lost_error(item, gpu));
+    let is_meant = |gpu: &&Gpu| name.is_gpu(gpu.index, Some(&gpu.uuid), Some(&gpu.busid));
+    if let Some(gpu) = gpus.iter().find(is_meant) {
+        return Ok(Some((gpu, None)));
     }
-    let gpu = gpus.iter().find(|gpu| gpu.index == gpu_index);
-    Ok(gpu.and_then(|gpu| find(gpu, &|mig| mig.index == mig_index)))
+    let migs = gpus
+        .iter()
+        .flat_map(|gpu| gpu.mig_devices.iter().map(move |mig| (gpu, mig)));
+    if let Some((gpu, mig)) = migs.clone().find(|(gpu, mig)| name.is_mig(gpu, mig)) {
+        return Ok(Some((gpu, Some(mig))));
+    }
+    let gone = lost.iter().find(|gpu| {
+        let uuid = gpu.uuid.as_deref();
+        match &name {
+            DeviceName::Mig(index, _) => *index == gpu.index,
+            DeviceName::Instances(named, ..) => uuid.is_some_and(|u| u.eq_ignore_ascii_case(named)),
+            name => name.is_gpu(gpu.index, uuid, gpu.busid.as_deref()),
+        }
+    });
+    match (gone, name) {
+        (Some(gpu), _) => Err(lost_error(item, gpu)),
+        (None, DeviceName::Uuid(start)) => find_by_start(gpus, lost, start),
+        (None, _) => Ok(None),
+    }
 }
 
 /// Finds the device whose UUID starts with `item`: a GPU, or a MIG device with its GPU.
@@ -345,11 +315,7 @@ fn find_mig<'a>(
 /// # Errors
 /// Several UUIDs have this prefix, or could have it because a GPU is lost: the result must not depend on which GPU is
 /// lost.
-fn find_by_start<'a>(
-    gpus: &'a [Gpu],
-    lost: &[FailedGpu],
-    item: &str,
-) -> Result<Option<(&'a Gpu, Option<&'a MigDevice>)>> {
+fn find_by_start<'a>(gpus: &'a [Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<Found<'a>>> {
     // MIG devices of old drivers are named after their GPU.
     let mut prefixes = ["MIG-GPU-", "MIG-", "GPU-"].into_iter();
     let prefix = prefixes.find(|prefix| has_prefix(item, prefix));
@@ -393,7 +359,7 @@ fn doubtful(item: &str, uuid: &str, gpu: &FailedGpu) -> Error {
 }
 
 fn ambiguous(item: &str, uuids: &[&str]) -> Error {
-    let listed = uuids.get(..LISTED).unwrap_or(uuids);
+    let listed = uuids.get(..MAX_UUIDS).unwrap_or(uuids);
     let mut cause = format!("several devices have such a UUID: {}", listed.join(", "));
     if uuids.len() > listed.len() {
         let _ = write!(cause, " and {} more", uuids.len() - listed.len());
@@ -406,9 +372,8 @@ pub(crate) fn has_prefix(text: &str, prefix: &str) -> bool {
         .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// Parses a whole decimal number; like C's `strtoul`, it allows leading blanks and a plus sign.
-pub(crate) fn decimal(text: &str) -> Option<u32> {
-    let text = text.trim_start_matches(is_blank);
+/// Parses a whole decimal number; like C's `strtoul`, it allows a plus sign.
+fn decimal(text: &str) -> Option<u32> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     // A second sign would be accepted by `parse`.
     if digits.starts_with('+') {
@@ -417,8 +382,21 @@ pub(crate) fn decimal(text: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
+/// Parses `MIG-GPU-UUID/GI/CI`.
+fn instances(text: &str) -> Option<DeviceName<'_>> {
+    let text = has_prefix(text, "MIG-GPU-").then(|| text.get("MIG-".len()..))??;
+    let mut parts = text.split('/');
+    let (gpu, gi, ci) = (parts.next()?, parts.next()?, parts.next()?);
+    let number = |text: &str| {
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+        is_plain.then(|| text.parse().ok())?
+    };
+    let name = DeviceName::Instances(gpu, number(gi)?, number(ci)?);
+    parts.next().is_none().then_some(name)
+}
+
 /// Parses the two numbers at the start of `G:M…` and ignores the rest, like scanf.
-pub(crate) fn mig_indices(text: &str) -> Option<(u32, u32)> {
+fn mig_indices(text: &str) -> Option<(u32, u32)> {
     let (gpu, rest) = text.split_once(':')?;
     let digits = rest
         .find(|c: char| !c.is_ascii_digit())
@@ -427,8 +405,8 @@ pub(crate) fn mig_indices(text: &str) -> Option<(u32, u32)> {
 }
 
 /// Normalizes a PCI address to `%08x:%02x:%02x.0`; only domain, bus and device are parsed, like scanf.
-pub(crate) fn pci_address(text: &str) -> Option<String> {
-    let (domain, rest) = text.trim_start_matches(is_blank).split_once(':')?;
+fn pci_address(text: &str) -> Option<String> {
+    let (domain, rest) = text.split_once(':')?;
     let domain = domain
         .strip_prefix("0x")
         .or_else(|| domain.strip_prefix("0X"))
@@ -453,10 +431,6 @@ fn hexadecimal(digits: &str) -> Option<u32> {
     (only_digits && !digits.is_empty()).then(|| u32::from_str_radix(digits, 16).ok())?
 }
 
-fn is_blank(c: char) -> bool {
-    c.is_ascii_whitespace() || c == '\x0b'
-}
-
 fn lost_error(item: &str, gpu: &FailedGpu) -> Error {
     let mut text = format!("gpu {} ", gpu.index);
     if let Some(busid) = &gpu.busid {
@@ -468,65 +442,79 @@ fn lost_error(item: &str, gpu: &FailedGpu) -> Error {
     )
 }
 
-/// Lists the devices that there are for a hint, in at most [`HINT`] bytes.
-pub fn available_devices(gpus: &[Gpu], lost: &[FailedGpu]) -> String {
-    let mut names = numbers("", gpus.iter().map(|gpu| gpu.index));
-    for gpu in gpus {
-        let slots = gpu.mig_devices.iter().map(|mig| mig.index);
-        names.extend(numbers(&format!("{}:", gpu.index), slots));
+/// Lists the available devices for a hint.
+fn available_devices(gpus: &[Gpu], lost: &[FailedGpu]) -> String {
+    let names = gpus.iter().flat_map(|gpu| {
+        let migs = gpu.mig_devices.iter();
+        let migs = migs.map(move |mig| format!("{}:{}", gpu.index, mig.index));
+        [gpu.index.to_string(), gpu.uuid.clone()]
+            .into_iter()
+            .chain(migs)
+    });
+    let here = devices_here(names).unwrap_or_else(|| "no usable devices here".to_owned());
+    match listed(lost.iter().map(|gpu| gpu.index.to_string()), LISTED / 5) {
+        lost if lost.is_empty() => here,
+        lost => format!("{here}; not usable: GPU {lost}"),
     }
-    let lost = numbers("", lost.iter().map(|gpu| gpu.index));
-    let lost = if lost.is_empty() {
-        String::new()
-    } else {
-        format!("; not usable: GPU {}", shortened(&lost, HINT / 3))
+}
+
+/// Returns the hint that lists devices: the same words in all programs, at most 200 characters with what a caller adds.
+/// UUIDs are only mentioned if there are other names. None without a name.
+pub fn devices_here<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Option<String> {
+    let is_uuid = |name: &S| {
+        let name = name.as_ref();
+        let device = name.split_once('=').map_or(name, |(_, device)| device);
+        matches!(DeviceName::parse(device), Some(DeviceName::Uuid(_)))
     };
-    if names.is_empty() {
-        return format!("no usable devices here{lost}");
-    }
-    let room = HINT - lost.len() - "devices here: , or their UUIDs".len();
-    let names = shortened(&names, room);
-    format!("devices here: {names}, or their UUIDs{lost}")
+    let (uuids, names): (Vec<S>, Vec<S>) = names.into_iter().partition(is_uuid);
+    let (shown, end) = match (&uuids[..], &names[..]) {
+        ([], []) => return None,
+        ([], _) => (names, ""),
+        (_, []) => (uuids, ""),
+        _ => (names, ", or their UUIDs"),
+    };
+    Some(format!("devices here: {}{end}", listed(shown, LISTED)))
 }
 
-/// Names devices by their numbers: a range if more than two follow one another. Each name has its number of devices.
-fn numbers(prefix: &str, numbers: impl Iterator<Item = u32>) -> Vec<(String, usize)> {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
-            _ => runs.push((number, number)),
-        }
+/// Lists names, with ranges of those that end in numbers, and in `limit` characters.
+fn listed<S: AsRef<str>>(names: impl IntoIterator<Item = S>, limit: usize) -> String {
+    let mut numbers: BTreeMap<String, BTreeSet<Option<u32>>> = BTreeMap::new();
+    for name in names {
+        let name = name.as_ref();
+        let start = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let number = name
+            .strip_prefix(start)
+            .and_then(|digits| digits.parse::<u32>().ok());
+        // A leading zero is part of the name.
+        let number = number.filter(|number| format!("{start}{number}") == name);
+        let start = if number.is_some() { start } else { name };
+        numbers.entry(start.to_owned()).or_default().insert(number);
     }
-    let named = runs
-        .into_iter()
-        .flat_map(|(first, last)| match last - first {
-            0 => vec![(format!("{prefix}{first}"), 1)],
-            1 => [first, last]
-                .map(|number| (format!("{prefix}{number}"), 1))
-                .into(),
-            more => vec![(format!("{prefix}{first}-{last}"), more as usize + 1)],
-        });
-    named.collect()
-}
-
-/// Joins names; as many as fit in so many bytes, with the number of the others.
-fn shortened(names: &[(String, usize)], room: usize) -> String {
     let mut text = String::new();
-    let mut left: usize = names.iter().map(|(_, count)| count).sum();
-    let more = |left: usize| format!(" and {left} more");
-    for (name, count) in names {
-        let separator = if text.is_empty() { "" } else { ", " };
-        let end = if left == *count {
-            String::new()
-        } else {
-            more(left - count)
-        };
-        if !text.is_empty() && text.len() + separator.len() + name.len() + end.len() > room {
-            return text + &more(left);
+    let mut more = 0;
+    for (start, numbers) in numbers {
+        let mut numbers = numbers.into_iter().peekable();
+        while let Some(first) = numbers.next() {
+            let (mut last, mut count) = (first, 1);
+            while let Some(next) = numbers.next_if(|next| *next == last.map(|n| n.wrapping_add(1)))
+            {
+                (last, count) = (next, count + 1);
+            }
+            let word = match (first, last) {
+                (Some(first), Some(last)) if first < last => format!("{start}{first}-{last}"),
+                (Some(only), _) => format!("{start}{only}"),
+                (None, _) => start.clone(),
+            };
+            if more > 0 || text.len() + word.len() > limit {
+                more += count;
+            } else {
+                let comma = if text.is_empty() { "" } else { ", " };
+                let _ = write!(text, "{comma}{word}");
+            }
         }
-        text = text + separator + name;
-        left -= count;
+    }
+    if more > 0 {
+        let _ = write!(text, " and {more} more");
     }
     text
 }

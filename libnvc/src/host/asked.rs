@@ -8,7 +8,7 @@ use super::DriverRoot;
 use super::integrated::is_its_name;
 use super::procfs::{self, ModuleGpu};
 use super::query::{AskedGpu, Only};
-use crate::select::{MIN_UUID_START, decimal, has_prefix, mig_indices, mig_instances, pci_address};
+use crate::select::{DeviceName, MIN_UUID_START, has_prefix};
 
 /// The GPUs that NVML is asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,33 +51,31 @@ fn of_name(name: &str, there: &[ModuleGpu]) -> Option<AskedGpu> {
     if name.contains(',') {
         return None;
     }
-    if let Some(address) = pci_address(name) {
-        return at(there, None, |gpu| {
-            pci_address(&gpu.busid).as_ref() == Some(&address)
-        });
-    }
-    if let Some(index) = decimal(name) {
-        return Some(AskedGpu::Index { index, slot: None });
-    }
-    if let Some((index, slot)) = mig_indices(name) {
-        let slot = Some(slot);
-        return Some(AskedGpu::Index { index, slot });
-    }
-    let (uuid, instances) = match mig_instances(name) {
-        Some((uuid, gi, ci)) => (uuid, Some((gi, ci))),
-        None => (name, None),
+    let known = |gpu: &ModuleGpu, uuid: &str| {
+        gpu.known_uuid()
+            .is_some_and(|known| known.eq_ignore_ascii_case(uuid))
     };
-    let is_whole = |gpu: &ModuleGpu| {
-        let known = gpu.known_uuid();
-        known.is_some_and(|known| known.eq_ignore_ascii_case(uuid))
-    };
-    if there.iter().any(is_whole) {
-        return at(there, instances, is_whole);
+    match DeviceName::parse(name)? {
+        DeviceName::Gpu(index) => Some(AskedGpu::Index { index, slot: None }),
+        DeviceName::Mig(index, slot) => Some(AskedGpu::Index {
+            index,
+            slot: Some(slot),
+        }),
+        DeviceName::Address(address) => at(there, None, |gpu| {
+            DeviceName::parse(&gpu.busid) == Some(DeviceName::Address(address.clone()))
+        }),
+        DeviceName::Instances(uuid, gi, ci) => at(there, Some((gi, ci)), |gpu| known(gpu, uuid)),
+        DeviceName::Uuid(uuid) if there.iter().any(|gpu| known(gpu, uuid)) => {
+            at(there, None, |gpu| known(gpu, uuid))
+        }
+        // The start of a UUID, if all are known: the module knows that of a GPU since it was first attached.
+        DeviceName::Uuid(start) => {
+            let is_start =
+                has_prefix(start, "GPU-") && start.len() >= "GPU-".len() + MIN_UUID_START;
+            let are_known = there.iter().all(|gpu| gpu.known_uuid().is_some());
+            (is_start && are_known).then(|| at(there, None, |gpu| has_prefix(&gpu.uuid, start)))?
+        }
     }
-    // The start of a UUID, if all are known: the module knows that of a GPU since it was first attached.
-    let is_start = has_prefix(name, "GPU-") && name.len() >= "GPU-".len() + MIN_UUID_START;
-    let are_known = there.iter().all(|gpu| gpu.known_uuid().is_some());
-    (is_start && are_known).then(|| at(there, None, |gpu| has_prefix(&gpu.uuid, name)))?
 }
 
 /// Returns the only GPU that is meant.

@@ -146,7 +146,7 @@ fn unknown_devices() {
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert_eq!(
             error.advice().as_deref(),
-            Some("devices here: 0, 1, 1:0, 1:1, or their UUIDs")
+            Some("devices here: 0-1, 1:0-1, or their UUIDs")
         );
     }
     assert!(select_devices(&machine(), &[], &["99", "all"]).is_err());
@@ -262,7 +262,8 @@ fn lost_gpu_stops_only_those_who_name_it() {
         );
     }
     let error = select("7").unwrap_err();
-    assert!(error.advice().unwrap().contains("; not usable: GPU 2"));
+    let hint = "devices here: 0-1, 1:0-1, or their UUIDs; not usable: GPU 2";
+    assert_eq!(error.advice().as_deref(), Some(hint));
 }
 
 #[test]
@@ -274,25 +275,64 @@ fn index_counts_lost_gpus() {
 
 #[test]
 fn hint_stays_short() {
-    let many: Vec<Gpu> = (0..30).map(|index| gpu(index, "", "", &[])).collect();
-    let error = select_devices(&many, &[], &["x"]).unwrap_err();
-    assert_eq!(
-        error.advice().as_deref(),
-        Some("devices here: 0-29, or their UUIDs")
-    );
-    let gaps: Vec<Gpu> = (0..4000).map(|n| gpu(2 * n, "", "", &["MIG-1"])).collect();
-    let gone = (0..4000).map(|n| FailedGpu {
-        index: 2 * n + 1,
-        ..lost().remove(0)
-    });
-    let gone: Vec<FailedGpu> = gone.collect();
-    for lost in [&[][..], &gone] {
-        let error = select_devices(&gaps, lost, &["x"]).unwrap_err();
-        let advice = error.advice().unwrap().to_owned();
-        assert!(advice.len() <= HINT, "{advice}");
-        assert!(advice.starts_with("devices here: 0, 2, 4, "), "{advice}");
-        assert!(advice.contains(" more, or their UUIDs"), "{advice}");
+    let many = |step: u32| -> Vec<Gpu> {
+        let migs = ["MIG-1"; 7];
+        let all = (0..1000).step_by(step as usize);
+        all.map(|index| gpu(index, "", "GPU-1", &migs)).collect()
+    };
+    let lost = |n| lost().into_iter().cycle().zip((0..n).step_by(2));
+    let lost = |n| lost(n).map(|(gpu, index)| FailedGpu { index, ..gpu });
+    for step in [1, 2, 3] {
+        let lost: Vec<_> = lost(2000).collect();
+        let error = select_devices(&many(step), &lost, &["x"]).unwrap_err();
+        let hint = error.advice().unwrap();
+        assert!(hint.len() <= 200, "{hint}");
+        assert!(
+            hint.contains(" more, or their UUIDs; not usable: GPU 0, 2,"),
+            "{hint}"
+        );
     }
+    for (names, expected) in [
+        (&["0", "2", "1", "all", "4"][..], "0-2, 4, all"),
+        (
+            &["v/c=gpu0", "v/c=gpu01", "v/c=gpu1", "v/c=GPU-1234"],
+            "v/c=gpu0-1, v/c=gpu01, or their UUIDs",
+        ),
+        (&["GPU-12a", "GPU-12b"], "GPU-12a, GPU-12b"),
+    ] {
+        assert_eq!(
+            devices_here(names).unwrap(),
+            format!("devices here: {expected}")
+        );
+    }
+    assert_eq!(devices_here([""; 0]), None);
+}
+
+/// The names of LXD and Incus, whatever the driver.
+#[test]
+fn mig_devices_have_the_names_of_old_drivers() {
+    let machine = machine();
+    let uuid = "GPU-c2f9e6d7-02";
+    for (name, index) in [
+        (format!("MIG-{uuid}/1/0"), 0),
+        (format!("mig-{}/2/0", uuid.to_lowercase()), 1),
+    ] {
+        let chosen = select_devices(&machine, &[], &[&name]).unwrap();
+        assert_eq!(positions(&machine, &chosen), (vec![1], vec![(1, index)]));
+        assert!(chosen.whole.is_empty());
+    }
+    for end in ["/3/0", "/1/1", "/1", "/1/0/0", "/+1/0", "/1/", "", "x/1/0"] {
+        assert!(
+            select_devices(&machine, &[], &[format!("MIG-{uuid}{end}")]).is_err(),
+            "{end}"
+        );
+    }
+    // Of a lost GPU, and of one that has another one's start on an old driver.
+    let error = select_devices(&machine, &lost(), &["MIG-GPU-dead/1/0"]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DriverFailed);
+    let old = [gpu(0, "", "GPU-8a4d", &["MIG-GPU-8a4d/1/05"])];
+    assert!(select_devices(&old, &[], &["MIG-GPU-8a4d/1/05"]).is_err());
+    assert!(select_devices(&old, &[], &["MIG-GPU-8a4d/1/00"]).is_ok());
 }
 
 #[test]

@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 
 use libnvc::host::{DriverConfig, Identity};
 use libnvc::options::{CudaCompatMode, DriverOptions, Ldconfig, LibraryOptions};
-use libnvc::request::{
-    Capabilities, DeviceRequest, ImageOptions, Policy, Request, parse_names, unquoted,
-};
+use libnvc::request::{Capabilities, DeviceRequest, ImageOptions, Policy, Request, parse_names};
 use libnvc::require::{MAX_REQUIREMENTS, Requirement};
 use libnvc::select::parse_imex_channels;
 use libnvc::{Error, HostPath, Target};
@@ -298,8 +296,7 @@ fn format(given: &Given) -> Result<Option<Format>, CommandError> {
 /// Returns the names in all values of an option, which name `what`.
 fn names(given: &Given, option: &str, what: &str) -> libnvc::Result<Vec<String>> {
     let values: Vec<_> = given.all(option).map(|v| v.to_string_lossy()).collect();
-    let values: Vec<_> = values.iter().map(|value| unquoted(value)).collect();
-    parse_names(what, &values.join(","))
+    parse_names(what, &values)
 }
 
 #[cfg(test)]

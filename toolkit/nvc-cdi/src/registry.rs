@@ -11,17 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use libnvc::select::devices_here;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::{HandedPaths, system};
 
 use super::model::{CHARACTER, Device, DeviceNode, Edits, Spec};
 use super::{MAX_SIZE, compare, file, names, validate};
-
-/// Longest list of devices in a message.
-const MAX_LISTED: usize = 16;
-
-/// Fewest characters of a UUID that name a device, without `GPU-` or `MIG-`.
-const MIN_UUID_START: usize = 4;
 
 /// The specifications that were found.
 #[derive(Debug, Default)]
@@ -146,9 +141,9 @@ impl Registry {
         self.devices.keys().map(String::as_str)
     }
 
-    /// Returns a device and the file that defines it. A name that [`edits`](Self::edits) refuses has none.
+    /// Returns a device and the file that defines it.
     pub fn device(&self, qualified: &str) -> Option<(&SpecFile, &Device)> {
-        let (file, place) = self.find(qualified).ok()??;
+        let &(file, place) = self.devices.get(qualified)?;
         let file = self.files.get(file)?;
         Some((file, file.spec.devices.get(place)?))
     }
@@ -194,7 +189,7 @@ impl Registry {
             }
         };
         for name in devices {
-            let Some((file, place)) = self.find(name.as_ref())? else {
+            let Some(&(file, place)) = self.devices.get(name.as_ref()) else {
                 missing.push(name.as_ref());
                 continue;
             };
@@ -213,54 +208,26 @@ impl Registry {
         }
     }
 
-    /// Finds a device by its name; one of NVIDIA's that is named by its UUID, also by the start of that name.
-    fn find(&self, qualified: &str) -> Result<Option<(usize, usize)>> {
-        if let Some(&exact) = self.devices.get(qualified) {
-            return Ok(Some(exact));
-        }
-        if !names_start_of_uuid(qualified) {
-            return Ok(None);
-        }
-        let from = self.devices.range(qualified.to_owned()..);
-        let found: Vec<_> = from
-            .take_while(|(name, _)| name.starts_with(qualified))
-            .collect();
-        match &found[..] {
-            [] => Ok(None),
-            [(_, place)] => Ok(Some(**place)),
-            several => {
-                let listed = several.iter().take(MAX_LISTED);
-                let listed: Vec<_> = listed.map(|(name, _)| name.as_str()).collect();
-                let text = format!("{qualified} is the start of {}", listed.join(", "));
-                Err(Error::new(ErrorKind::InvalidArgument, text).hint("write more of the UUID"))
-            }
-        }
-    }
-
     fn unresolvable(&self, missing: &[&str]) -> Error {
         let text = format!("unresolvable CDI devices {}", missing.join(", "));
         let kinds: BTreeSet<&str> = missing
             .iter()
             .filter_map(|name| name.split_once('=').map(|(kind, _)| kind))
             .collect();
-        let there: Vec<&str> = self
-            .device_names()
-            .filter(|name| {
-                name.split_once('=')
-                    .is_some_and(|(kind, _)| kinds.contains(kind))
-            })
-            .collect();
-        let hint = match (there.len(), self.problems.first()) {
-            (0, Some(Problem { path, error })) => {
+        let is_of_them = |name: &&str| {
+            name.split_once('=')
+                .is_some_and(|(kind, _)| kinds.contains(kind))
+        };
+        let there = devices_here(self.device_names().filter(is_of_them));
+        let hint = there.unwrap_or_else(|| match self.problems.first() {
+            Some(Problem { path, error }) => {
                 format!("{} was skipped: {}", path.display(), error.message())
             }
-            (0, None) => {
+            None => {
                 "no specification defines devices of that kind; nvidia-ctk cdi generate makes one"
                     .into()
             }
-            (1..=MAX_LISTED, _) => format!("there are {}", there.join(", ")),
-            (more, _) => format!("there are {more}: nvidia-ctk cdi list shows them"),
-        };
+        });
         Error::new(ErrorKind::NotFound, text).hint(hint)
     }
 }
@@ -278,17 +245,6 @@ fn check(path: &Path, edits: &Edits) -> Result<()> {
     let again = file::command_again(&words, path);
     let text = format!("{}: {gone}", path.display());
     Err(Error::new(ErrorKind::NotFound, text).hint(format!("write the file again: {again}")))
-}
-
-/// Returns true if a qualified name has at least four characters of a UUID, and the kind is NVIDIA's.
-fn names_start_of_uuid(qualified: &str) -> bool {
-    let Some((kind, device)) = qualified.split_once('=') else {
-        return false;
-    };
-    let vendor = kind.split_once('/').map_or(kind, |(vendor, _)| vendor);
-    let mut prefixes = ["MIG-GPU-", "MIG-", "GPU-"].into_iter();
-    let start = prefixes.find_map(|prefix| device.strip_prefix(prefix));
-    names::is_nvidias(vendor) && start.is_some_and(|start| start.len() >= MIN_UUID_START)
 }
 
 /// Makes the type of a node explicit: all of NVIDIA's devices are character devices, and older files record no type. A

@@ -172,7 +172,7 @@ fn directories_override_and_files_conflict() {
     assert_eq!(skipped, ["broken.json", "c.json", "fifo.json"]);
     let error = registry.edits(&["v.com/gpu=0", "v.com/gpu=7"]).unwrap_err();
     assert_eq!(error.message(), "unresolvable CDI devices v.com/gpu=7");
-    assert_eq!(error.advice().as_deref(), Some("there are v.com/gpu=0"));
+    assert_eq!(error.advice().as_deref(), Some("devices here: v.com/gpu=0"));
     assert_eq!(registry.edits(&["v.com/gpu=0"]).unwrap().0.env, ["A=b"]);
 }
 

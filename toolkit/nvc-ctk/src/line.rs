@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
+use libnvc::request::unquoted;
 use nvc_options::given::boolean;
 use nvc_options::given::items;
 use nvc_options::scan::{Event, Scanner, URFAVE};
@@ -267,7 +268,7 @@ impl LineParser<'_> {
             let is_given = given.is_some();
             let values = match (given, opt.takes) {
                 (Some(values), Takes::Values(_)) => {
-                    let items = values.iter().flat_map(|value| items(opt, value));
+                    let items = values.iter().flat_map(|value| items(opt, unquoted(value)));
                     items.map(str::to_owned).collect()
                 }
                 (Some(values), _) => values,

@@ -21,10 +21,10 @@ impl Channels {
     /// A name is none of these.
     pub fn of<S: AsRef<str>>(names: &[S]) -> Result<Self> {
         let mut words = names.iter().map(AsRef::as_ref);
-        if words.clone().any(|name| name == "none") {
+        if words.clone().any(|name| name.eq_ignore_ascii_case("none")) {
             return Ok(Self::Numbers(Vec::new()));
         }
-        if names.is_empty() || words.clone().any(|name| name == "all") {
+        if names.is_empty() || words.clone().any(|name| name.eq_ignore_ascii_case("all")) {
             return Ok(Self::All);
         }
         words

@@ -3,12 +3,12 @@
 use libnvc::host::nvcaps::MigMinors;
 use libnvc::host::{CharDrivers, DeviceInfo, DriverRoot, Gpu, MigDevice, drm, nodes};
 use libnvc::plan::{Env, FileMode, Intent, Need, Part, PartKind, What};
-use libnvc::select::{available_devices, select_devices};
+use libnvc::select::select_devices;
 use libnvc::survey::{Chosen, MigGrant};
 use libnvc::{ContainerPath, ErrorKind, HostPath, Result};
 
+use crate::Find;
 use crate::content::{DeviceName, FoundDevice};
-use crate::{Find, ids};
 
 /// The suffixes of additional specifications, by memory coherence.
 pub const PARTS: [&str; 2] = ["coherent", "noncoherent"];
@@ -21,7 +21,6 @@ pub(super) fn choose(
     dev_root: &DriverRoot,
     drivers: &CharDrivers,
 ) -> Result<Chosen> {
-    ids::check(ids, || available_devices(&info.gpus, &info.failed))?;
     let selection = select_devices(&info.gpus, &info.failed, ids).map_err(|error| {
         // Not found means that the machine has no device at all.
         match error.kind() {

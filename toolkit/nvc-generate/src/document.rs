@@ -93,7 +93,7 @@ pub(crate) fn spec(
         let text = "the GPU of a Jetson has no UUID: name it by index";
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
-    let wants_all = !names.no_all && !find.ids.iter().any(|id| id == "none");
+    let wants_all = !names.no_all && !find.ids.iter().any(|id| id.eq_ignore_ascii_case("none"));
     if wants_all && devices.iter().all(|device| device.name != "all") {
         let mut all = found_devices.iter().flat_map(|device| &device.intents);
         let mut all: Vec<_> = all.by_ref().cloned().collect();

@@ -30,7 +30,6 @@ mod modes;
 mod options;
 mod render;
 mod simplify;
-mod uuid;
 
 pub use automatic::Automatic;
 pub use channels::Channels;

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use libnvc::options::Ldconfig;
+use libnvc::request::names as listed;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_cdi::names;
 use nvc_hostfile::programs;
@@ -107,10 +108,18 @@ pub(crate) fn words(
         for name in &mut devices {
             *name = plain(name, config)?;
         }
+        if devices.contains(&"none") {
+            devices.clear();
+        }
         ldconfig = match ldconfig::for_library(config) {
             Ldconfig::Auto => None,
             chosen => Some(chosen.to_string()),
         };
+    }
+    // Quotes and blanks are those of the value, not of names in it, such as a mount's.
+    let list = devices.join(",");
+    if let Some((odd, _)) = (devices.iter().zip(listed(&list))).find(|(name, read)| *name != read) {
+        return Err(Error::fault(ErrorKind::NotFound, odd, "unknown device"));
     }
     let mut words = Words::default();
     words.value("--root", &cli.root);
@@ -125,7 +134,7 @@ pub(crate) fn words(
     words.value("--cuda-compat-mode", cuda_compat_mode(config));
     words.value("--ldconfig", ldconfig.as_deref().unwrap_or_default());
     words.switch("--no-cgroups", cli.no_cgroups);
-    words.value("--device", &devices.join(","));
+    words.value("--device", &list);
     words.value("--mig-config", request.mig_config.as_deref().unwrap_or(""));
     words.value(
         "--mig-monitor",

@@ -72,7 +72,34 @@ impl ThisMachine {
         devices.as_ref().map_err(Clone::clone)
     }
 
-    fn registry(&self) -> &Registry {
+    /// Returns the name of a device in the specifications: its own, or, of NVIDIA's kinds, that of the device which NVML
+    /// knows by this name.
+    ///
+    /// # Errors
+    /// It is the start of several UUIDs.
+    pub fn specified(&self, name: &str) -> Result<String> {
+        let unchanged = || name.to_owned();
+        let (kind, device) = name.split_once('=').unwrap_or_default();
+        let is_nvidias =
+            (kind.split_once('/')).is_some_and(|(vendor, _)| names::is_nvidias(vendor));
+        if self.registry().device(name).is_some() || !is_nvidias || self.devices().is_err() {
+            return Ok(unchanged());
+        }
+        let wanted = Denoted::Gpus(self.by_nvml(device)?);
+        let is_it = |name: &String| {
+            let (file, device) = self.registry().device(name)?;
+            let denoted = self.by_nodes(file, device).ok()?;
+            Some(matches!(&denoted, Denoted::Gpus(uuids) if uuids.len() == 1) && denoted == wanted)
+        };
+        let found = self
+            .names(kind)
+            .into_iter()
+            .find(|name| is_it(name) == Some(true));
+        Ok(found.unwrap_or_else(unchanged))
+    }
+
+    /// Returns the specifications.
+    pub fn registry(&self) -> &Registry {
         self.registry
             .get_or_init(|| Registry::load(&self.specifications))
     }
@@ -109,21 +136,16 @@ impl ThisMachine {
 
 impl Machine for ThisMachine {
     fn denoted(&self, name: &str) -> Result<Denoted> {
-        let with_kind;
-        let name = match &self.kind {
-            Some(kind) if !names::is_qualified(name) => {
-                with_kind = format!("{kind}={name}");
-                &with_kind
-            }
-            _ => name,
-        };
-        let Some(QualifiedName { kind, device, .. }) = names::parse(name) else {
-            return self.by_nvml(name).map(Denoted::gpus);
+        let (kind, device) = match (names::parse(name), &self.kind) {
+            (Some(QualifiedName { kind, device, .. }), _) => (kind, device),
+            (None, Some(kind)) => (kind.as_str(), name),
+            (None, None) => return self.by_nvml(name).map(Denoted::gpus),
         };
         if kind == AUTOMATIC {
             return self.by_nvml(device).map(Denoted::gpus);
         }
-        if let Some((file, specified)) = self.registry().device(name) {
+        let specified = self.specified(&format!("{kind}={device}"))?;
+        if let Some((file, specified)) = self.registry().device(&specified) {
             return self.by_nodes(file, specified);
         }
         // A UUID is one in every kind; other names mean what their specification says.

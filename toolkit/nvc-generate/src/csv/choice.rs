@@ -5,11 +5,10 @@
 //! request never gets more than they give.
 
 use libnvc::host::{Gpu, ListedGpu};
-use libnvc::select::{DeviceName, available_devices};
+use libnvc::select::{DeviceName, devices_here, select_devices};
 use libnvc::{Error, ErrorKind, Result};
 
 use super::listing::Listing;
-use crate::uuid::is_uuid_start;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestedGpus {
@@ -108,18 +107,23 @@ pub fn choose(wanted: &RequestedGpus, listing: &Listing, several: bool) -> Resul
         Ok(None) => None,
         Err(problem) => Some(problem),
     };
-    if let Some(id) = ids
-        .iter()
-        .find(|id| *id != "0" && !id.eq_ignore_ascii_case("all"))
-    {
+    let is_only = |id: &&String| {
+        let is_it = match listing {
+            Listing::Gpus(gpus) if gpus.len() == 1 => find(id, gpus).is_ok(),
+            _ => DeviceName::parse(id) == Some(DeviceName::Gpu(INTEGRATED)),
+        };
+        is_it || is_all(id)
+    };
+    if let Some(id) = ids.iter().find(|id| !is_only(id)) {
+        let only = devices_here(["0"]).unwrap_or_default();
         return Err(Refusal {
             id: id.clone(),
             hint: match problem {
-                Some(error) => {
-                    let problem = error.message();
-                    format!("{problem}; by the lists alone, the GPU is 0, or all")
+                Some(error) if error.kind() == ErrorKind::NotFound => {
+                    error.advice().map_or(only, Into::into)
                 }
-                None => "the GPU of this machine is 0, or all".into(),
+                Some(error) => format!("{}; {only}", error.message()),
+                None => only,
             },
         });
     }
@@ -138,6 +142,10 @@ pub fn choose(wanted: &RequestedGpus, listing: &Listing, several: bool) -> Resul
     })
 }
 
+fn is_all(id: &str) -> bool {
+    id.eq_ignore_ascii_case("all")
+}
+
 /// Chooses among several GPUs.
 fn of_several(ids: &[String], gpus: &[ListedGpu]) -> Result<Vec<ChosenGpu>> {
     // The lists are those of the integrated GPU.
@@ -150,7 +158,7 @@ fn of_several(ids: &[String], gpus: &[ListedGpu]) -> Result<Vec<ChosenGpu>> {
         }
         Ok(())
     };
-    if ids.iter().any(|id| id.eq_ignore_ascii_case("all")) {
+    if ids.iter().any(|id| is_all(id)) {
         gpus.iter().try_for_each(&mut add)?;
     } else {
         for id in ids {
@@ -160,64 +168,35 @@ fn of_several(ids: &[String], gpus: &[ListedGpu]) -> Result<Vec<ChosenGpu>> {
     Ok(chosen)
 }
 
-/// Finds a GPU by its index or UUID.
+/// Finds a GPU by its name. Some integrated GPUs have a UUID without `GPU-`, and so has the start of it.
 fn find<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<&'a ListedGpu> {
-    let is_mig = |uuid: &str| uuid.starts_with(['M', 'm']);
-    let found = match DeviceName::parse(id) {
-        Some(DeviceName::Mig(..)) => Err("is a MIG device, which mode csv cannot add"),
-        Some(DeviceName::Uuid(uuid)) if is_mig(uuid) => {
-            Err("is a MIG device, which mode csv cannot add")
-        }
-        Some(DeviceName::Gpu(index)) => Ok(gpus.iter().find(|gpu| gpu.index == index)),
-        Some(DeviceName::Address(address)) => Ok(gpus.iter().find(|gpu| {
-            let of_nvml = gpu.gpu.as_ref();
-            of_nvml.is_ok_and(|gpu| gpu.busid.eq_ignore_ascii_case(&address))
-        })),
-        // NVML's UUID of an integrated GPU may have no prefix.
-        Some(DeviceName::Uuid(uuid)) if uuid.get("GPU-".len()..).is_some_and(is_uuid_start) => {
-            Ok(by_uuid(id, gpus)?)
-        }
-        None if is_uuid_start(id) => Ok(by_uuid(id, gpus)?),
-        Some(DeviceName::Uuid(_)) | None => Err("is neither an index nor a UUID"),
-    };
-    let there = || hint(gpus);
-    let found = found.map_err(|what| invalid(format!("\"{id}\" {what}")).hint(there()))?;
-    found.ok_or_else(|| {
-        Error::new(ErrorKind::NotFound, format!("NVML lists no GPU {id}")).hint(there())
-    })
-}
-
-/// Lists the GPUs that there are.
-fn hint(gpus: &[ListedGpu]) -> String {
-    let numbered = |gpu: &ListedGpu| Gpu {
+    let is_mig = !matches!(
+        DeviceName::parse(id),
+        None | Some(DeviceName::Gpu(_) | DeviceName::Address(_))
+    ) && !id.to_ascii_uppercase().starts_with("GPU-");
+    if is_mig {
+        let text = format!("\"{id}\" is a MIG device, which mode csv cannot add");
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    let bare = || gpus.iter().filter_map(|gpu| gpu.uuid.as_deref());
+    let bare = bare().any(|uuid| !uuid.starts_with("GPU-") && uuid.starts_with(id));
+    let known = gpus.iter().map(|gpu| Gpu {
         index: gpu.index,
+        uuid: (gpu.uuid.as_deref()).map_or_else(String::new, |uuid| {
+            format!("GPU-{}", uuid.strip_prefix("GPU-").unwrap_or(uuid))
+        }),
+        busid: (gpu.gpu.as_ref()).map_or_else(|_| String::new(), |gpu| gpu.busid.clone()),
         ..Gpu::default()
+    });
+    let known: Vec<Gpu> = known.collect();
+    let name = match DeviceName::parse(id) {
+        None if bare => format!("GPU-{id}"),
+        _ => id.to_owned(),
     };
-    available_devices(&gpus.iter().map(numbered).collect::<Vec<_>>(), &[])
-}
-
-/// Finds a GPU by its UUID or the start of it.
-fn by_uuid<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<Option<&'a ListedGpu>> {
-    let uuids = || (gpus.iter()).filter_map(|gpu| Some((gpu.uuid.as_deref()?, gpu)));
-    if let Some((_, gpu)) = uuids().find(|(uuid, _)| uuid.eq_ignore_ascii_case(id)) {
-        return Ok(Some(gpu));
-    }
-    let starts = |uuid: &str| {
-        let start = uuid.get(..id.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(id))
-    };
-    let found: Vec<_> = uuids().filter(|(uuid, _)| starts(uuid)).collect();
-    match &found[..] {
-        [] => Ok(None),
-        [(_, gpu)] => Ok(Some(gpu)),
-        several => {
-            let uuids: Vec<_> = several.iter().map(|(uuid, _)| *uuid).collect();
-            let uuids = uuids.join(", ");
-            Err(invalid(format!(
-                "several GPUs have a UUID like \"{id}\": {uuids}"
-            )))
-        }
-    }
+    let chosen = select_devices(&known, &[], &[name])?;
+    let index = chosen.gpus.first().map(|gpu| gpu.index);
+    let found = gpus.iter().find(|gpu| Some(gpu.index) == index);
+    found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("NVML lists no GPU {id}")))
 }
 
 /// Checks that a GPU is one of the pair.
@@ -246,10 +225,6 @@ fn one(gpu: &ListedGpu) -> Result<ChosenGpu> {
         ))),
         None => Err(failed()),
     }
-}
-
-fn invalid(text: String) -> Error {
-    Error::new(ErrorKind::InvalidArgument, text)
 }
 
 fn unexpected(text: String) -> Error {
@@ -335,10 +310,13 @@ pub(super) mod tests {
             (&[BARE], "integrated"),
             (&[UUID], "discrete"),
             (&[&UUID[.."GPU-1234".len()]], "discrete"),
+            (&["gpu-7D21"], "discrete"),
+            (&["0005:09:00.0"], "discrete"),
+            (&["ALL"], "integrated discrete"),
             (&[&BARE[..4]], "integrated"),
             (&["0", BARE, "0"], "integrated"),
             (&["none"], ""),
-            (&["0", "none"], ""),
+            (&["0", "None"], ""),
         ] {
             assert_eq!(outcome(ids, &listing, true), expected, "{ids:?}");
         }
@@ -347,22 +325,28 @@ pub(super) mod tests {
     #[test]
     fn other_ids_are_refused_with_the_reason() {
         let listing = Listing::Gpus(pair());
+        let here = "devices here: 0-1, or their UUIDs";
         for (id, reason) in [
-            ("2", "NVML lists no GPU 2"),
-            ("1:0", "\"1:0\" is a MIG device"),
+            ("2", here),
             (
-                "MIG-1d2e3f40-5a6b-57c8-9d0e-1f2a3b4c5d11",
-                "is a MIG device",
+                "1:0",
+                "\"1:0\" is a MIG device, which mode csv cannot add; devices here: 0",
+            ),
+            (
+                "MIG-1d2e",
+                "\"MIG-1d2e\" is a MIG device, which mode csv cannot add; devices here: 0",
             ),
             // The prefix belongs to the UUID.
-            (&UUID[4..], "NVML lists no GPU 7d21"),
-            ("GPU-first", "neither an index nor a UUID"),
-            ("99999999999", "neither an index nor a UUID"),
+            (&UUID[4..], here),
+            ("GPU-first", here),
+            ("99999999999", here),
         ] {
-            let said = outcome(&[id], &listing, true);
-            assert!(said.starts_with(&format!("no {id}: ")), "{said}");
-            assert!(said.contains(reason), "{said}");
-            assert!(said.ends_with("by the lists alone, the GPU is 0, or all"));
+            assert_eq!(outcome(&[id], &listing, true), format!("no {id}: {reason}"));
+        }
+        // The only GPU has all of its names.
+        let alone = Listing::Gpus(vec![integrated(0)]);
+        for id in ["0", "All", BARE, &format!("gpu-{}", &BARE[..4])] {
+            assert_eq!(outcome(&[id], &alone, true), "only", "{id}");
         }
         // One bad id spoils the list, as the lists alone do not know the other either.
         let said = outcome(&["1", "1:0"], &listing, true);

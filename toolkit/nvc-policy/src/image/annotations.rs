@@ -48,7 +48,11 @@ pub(super) fn read(container: &Container, policy: &Policy) -> Option<AnnotatedDe
         .filter(|(key, _)| counts(key, policy))
         .collect();
     found.sort();
-    let names = distinct(found.iter().flat_map(|(_, value)| value.split(',')));
+    let names = distinct(
+        found
+            .iter()
+            .flat_map(|(_, value)| value.split(',').map(str::trim)),
+    );
     let keys = found.iter().map(|(key, _)| key.clone()).collect();
     (!names.is_empty()).then_some(AnnotatedDevices { keys, names })
 }

@@ -1,6 +1,6 @@
 //! Parses the requested parts of the driver.
 
-use libnvc::request::{Capabilities, Capability, unquoted};
+use libnvc::request::{Capabilities, Capability};
 
 use super::{Environment, Error, legacy};
 
@@ -72,8 +72,7 @@ fn read(text: &str) -> (Capabilities, Vec<&str>) {
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    unquoted(text)
-        .split(',')
+    text.split(',')
         .map(str::trim)
         .filter(|word| !word.is_empty())
 }

@@ -1,31 +1,30 @@
-//! Removes empty names and duplicates from lists, and spells words in one way.
+//! Removes empty names and duplicates from lists.
+
+use std::borrow::Cow;
 
 use indexmap::IndexSet;
 use nvc_cdi::names;
 
-/// Trims names, writes the words `all`, `none` and `void` in lower case, and drops empty names and duplicates.
+/// Names that are words, in any case.
+const WORDS: [&str; 3] = ["all", "none", "void"];
+
+/// Drops empty names and duplicates, and writes words in lower case.
 pub(super) fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let names = names.map(str::trim).filter(|name| !name.is_empty());
-    let different: IndexSet<&str> = names.collect();
-    let different: IndexSet<String> = different.into_iter().map(spelt).collect();
-    different.into_iter().collect()
+    let names = names.filter(|name| !name.is_empty());
+    let different: IndexSet<Cow<'_, str>> = names.map(in_lower_case).collect();
+    different.into_iter().map(Cow::into_owned).collect()
 }
 
-/// Spells a word in lower case, also as the device of a CDI name of NVIDIA's; other vendors' names are their own.
-fn spelt(name: &str) -> String {
-    let word = match names::parse(name) {
-        Some(qualified) if is_nvidia(qualified.kind) => qualified.device,
-        Some(_) => "",
-        None => name,
-    };
-    let mut words = ["all", "none", "void"].into_iter();
-    match words.find(|known| known.eq_ignore_ascii_case(word)) {
-        Some(known) => name.strip_suffix(word).unwrap_or_default().to_owned() + known,
-        None => name.to_owned(),
+/// Writes a name that is a word in lower case, also one with a kind of NVIDIA's.
+fn in_lower_case(name: &str) -> Cow<'_, str> {
+    let qualified = names::parse(name).filter(|name| names::is_nvidias(name.vendor));
+    let device = qualified.map_or(name, |name| name.device);
+    let word = WORDS.iter().find(|word| word.eq_ignore_ascii_case(device));
+    match word {
+        Some(word) if *word != device => {
+            let kind = &name[..name.len() - device.len()];
+            Cow::Owned(format!("{kind}{word}"))
+        }
+        _ => Cow::Borrowed(name),
     }
-}
-
-fn is_nvidia(kind: &str) -> bool {
-    let vendor = kind.split('/').next().unwrap_or_default();
-    vendor == "nvidia.com" || vendor.ends_with(".nvidia.com")
 }

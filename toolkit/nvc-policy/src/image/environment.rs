@@ -1,6 +1,7 @@
 //! Holds the environment of a container's process, with one value per name.
 
 use indexmap::IndexMap;
+use libnvc::request::unquoted;
 
 use super::Error;
 
@@ -11,7 +12,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Parses entries `NAME=VALUE`; the last one for a name counts, as in the process itself.
+    /// Parses entries `NAME=VALUE`, without quotes; the last one for a name counts, as in the process itself.
     ///
     /// # Errors
     /// An entry without `=`.
@@ -22,7 +23,8 @@ impl Environment {
             let (name, value) = entry
                 .split_once('=')
                 .ok_or_else(|| Error::NotAVariable(shortened(entry)))?;
-            all.variables.insert(name.to_owned(), value.to_owned());
+            all.variables
+                .insert(name.to_owned(), unquoted(value).to_owned());
         }
         Ok(all)
     }

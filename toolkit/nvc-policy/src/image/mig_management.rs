@@ -46,7 +46,7 @@ pub fn requested(container: &Container, devices: &[&str]) -> Result<Vec<&'static
 fn is_mig(id: &str) -> bool {
     match DeviceName::parse(id) {
         Some(DeviceName::Uuid(uuid)) => !uuid.starts_with(['G', 'g']),
-        Some(DeviceName::Mig(..)) => true,
+        Some(DeviceName::Mig(..) | DeviceName::Instances(..)) => true,
         Some(DeviceName::Gpu(_) | DeviceName::Address(_)) | None => false,
     }
 }

@@ -39,9 +39,9 @@ pub fn check(container: &Container, policy: &Policy) -> Result<(), Error> {
     at_most(|| format!("mounts below {}", mounts::DIRECTORY), number)
 }
 
-/// Returns the number of names in a list, without those that are only blanks.
+/// Returns the number of names in a list.
 fn count_names(list: &str) -> usize {
-    names(list).filter(|name| !name.trim().is_empty()).count()
+    names(list).count()
 }
 
 fn at_most(source: impl FnOnce() -> String, number: usize) -> Result<(), Error> {

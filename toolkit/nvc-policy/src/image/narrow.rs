@@ -100,7 +100,8 @@ impl<'a> Id<'a> {
             Some(DeviceName::Gpu(gpu)) => Self::Gpu(gpu),
             Some(DeviceName::Mig(gpu, mig)) => Self::Mig(gpu, mig),
             Some(DeviceName::Uuid(uuid)) if is_whole(uuid) => Self::Uuid(Uuid(uuid)),
-            Some(DeviceName::Uuid(_) | DeviceName::Address(_)) | None => Self::Unknown(name),
+            Some(DeviceName::Uuid(_) | DeviceName::Instances(..) | DeviceName::Address(_))
+            | None => Self::Unknown(name),
         }
     }
 

@@ -1,7 +1,5 @@
 //! Reads the GPUs that variables name: `NVIDIA_VISIBLE_DEVICES`, and Swarm's variables that narrow it.
 
-use libnvc::request::unquoted;
-
 use super::distinct::distinct;
 use super::narrow::{Machine, narrow};
 use super::{Devices, Environment, Error, Kinds, Origin, Policy, Source, legacy, mounts};
@@ -181,7 +179,7 @@ fn union(mut values: Vec<Value>) -> Option<Value> {
 }
 
 fn value(text: &str) -> Value {
-    let names = distinct(unquoted(text).split(','));
+    let names = distinct(text.split(',').map(str::trim));
     let has = |word: &str| names.iter().any(|name| name == word);
     if names.is_empty() {
         return Value::Empty;

@@ -150,8 +150,11 @@ fn names_denote_what_their_specification_gives() {
         ("both", "MIG-aaaa0-x MIG-aaaa1-x"),
         ("unknown", ""),
         ("none", ""),
-        // No specification has them: only a UUID says what it is.
-        ("1", ""),
+        // No specification has them: NVML says what they are.
+        ("1", "GPU-aaaa1-x"),
+        ("2:1", ""),
+        ("mig-AAAA0", "MIG-aaaa0-x"),
+        ("0000:01:00.0", "GPU-aaaa1-x"),
         ("gpu1", ""),
         ("GPU-aaaa1-x", "GPU-aaaa1-x"),
         ("mig-aaaa1-x", "MIG-aaaa1-x"),
@@ -184,7 +187,7 @@ fn names_denote_what_their_specification_gives() {
     }
 }
 
-/// A specification gives its own devices by the starts of their names, whatever NVML knows.
+/// A specification gives the device that NVML knows by the start of a UUID, whatever its name there.
 #[test]
 fn starts_of_uuids_denote_what_a_container_gets() {
     let devices = [
@@ -195,10 +198,11 @@ fn starts_of_uuids_denote_what_a_container_gets() {
     let machine = machine(&[specification("nvidia.com/slot", &devices)], None);
     let of = |name: &str| machine.denoted(name).map(text);
     for (name, expected) in [
-        ("nvidia.com/slot=GPU-aaaa0", "GPU-aaaa1-x"),
+        ("nvidia.com/slot=GPU-aaaa0", "GPU-aaaa0-x"),
         ("nvidia.com/slot=GPU-bbbb", "GPU-aaaa0-x"),
+        ("nvidia.com/slot=GPU-aaaa2", "GPU-aaaa2-x"),
         // No container is created with it.
-        ("nvidia.com/slot=GPU-aaaa2", ""),
+        ("nvidia.com/slot=MIG-aaaa0", ""),
         ("nvidia.com/gpu=GPU-aaaa0", ""),
         ("other.com/slot=GPU-aaaa0", ""),
     ] {
@@ -273,8 +277,10 @@ fn names_without_a_kind_are_of_the_default_one_in_mode_cdi() {
     for (name, expected) in [
         ("0", "GPU-aaaa1-x"),
         ("GPU-aaaa0-x", "GPU-aaaa0-x"),
+        ("1", "GPU-aaaa1-x"),
+        ("MIG-GPU-aaaa1-x/1/0", ""),
         // A container with these is not created.
-        ("1", ""),
+        ("2", ""),
         ("all", ""),
         ("0,1", ""),
         ("0 ", ""),
@@ -387,6 +393,9 @@ impl ThisMachine {
             (None, Some(kind)) => format!("{kind}={name}"),
             (None, None) => return nvml(name),
             (Some(_), _) => name.to_owned(),
+        };
+        let Ok(name) = self.specified(&name) else {
+            return Rights::new();
         };
         let parsed = names::parse(&name).unwrap();
         if parsed.kind == AUTOMATIC {

@@ -1,8 +1,8 @@
 //! Adds devices by their CDI names: those of specification files, or this machine's own.
 
-use nvc_cdi::Registry;
 use nvc_generate::csv::Driver;
 use nvc_policy::image::qualified;
+use nvc_policy::this_machine::ThisMachine;
 
 use super::jit_cdi;
 use crate::error::{Result, refused};
@@ -24,14 +24,19 @@ pub(super) fn serve(job: &mut Job<'_>, default_kind: &str) -> Result<Option<Driv
 
 fn from_files(job: &mut Job<'_>, names: &[String]) -> Result<()> {
     let failed = "failed to inject CDI devices";
-    let registry = Registry::load(&job.config.runtime.cdi_spec_dirs);
-    let (edits, warnings) = registry.edits(names).map_err(|error| {
-        for problem in registry.problems() {
-            let (file, what) = (problem.path.display(), problem.error.message());
-            job.warn(&format!("{file}: {what}"));
-        }
-        error.context(failed)
-    })?;
+    let machine = ThisMachine::new(job.config);
+    let registry = machine.registry();
+    let names = names.iter().map(|name| machine.specified(name));
+    let names = names.collect::<libnvc::Result<Vec<_>>>();
+    let (edits, warnings) = names
+        .and_then(|names| registry.edits(&names))
+        .map_err(|error| {
+            for problem in registry.problems() {
+                let (file, what) = (problem.path.display(), problem.error.message());
+                job.warn(&format!("{file}: {what}"));
+            }
+            error.context(failed)
+        })?;
     warnings.iter().for_each(|warning| job.warn(warning));
     spec_edits::apply(job, &mut [edits]).map_err(|error| error.context(failed))
 }

@@ -27,6 +27,7 @@ fn word() -> impl Strategy<Value = &'static str> {
         "nvidia.com/gpu=mig2:0",
         "nvidia.com/gpu=GPU-c",
         "nvidia.com/gpu=all",
+        "nvidia.com/gpu=All",
         "runtime.nvidia.com/gpu=all",
         "runtime.nvidia.com/gpu=1",
         "runtime.nvidia.com/gpu=none",
@@ -153,12 +154,18 @@ fn uuids(denoted: Denoted) -> Vec<String> {
     }
 }
 
+/// Returns the words as a container's sources are read.
+fn in_lower_case(word: &str) -> &str {
+    match word {
+        "ALL" => "all",
+        "nvidia.com/gpu=All" => "nvidia.com/gpu=all",
+        other => other,
+    }
+}
+
 /// Returns the GPUs and MIG devices that a list names. In mounts and annotations `none` and `void` are only names.
 fn gpus(words: &[&str], are_names: bool) -> BTreeSet<String> {
-    let words = words
-        .iter()
-        .map(|word| if *word == "ALL" { "all" } else { word });
-    let words: Vec<&str> = words.collect();
+    let words: Vec<&str> = words.iter().map(|word| in_lower_case(word)).collect();
     let first = words.iter().find(|word| matches!(**word, "all" | "none"));
     let everything = || gpus(&["nvidia.com/gpu=all"], true);
     match first {
@@ -167,8 +174,9 @@ fn gpus(words: &[&str], are_names: bool) -> BTreeSet<String> {
         Some(_) if !are_names => everything(),
         _ if words.contains(&"runtime.nvidia.com/gpu=none") => BTreeSet::new(),
         _ => {
-            let words = words.into_iter();
-            let named = words.filter(|word| !word.starts_with("acme") && !word.contains("/gds="));
+            let named = words
+                .iter()
+                .filter(|word| !word.starts_with("acme") && !word.contains("/gds="));
             let denoted = named.map(|word| Three.denoted(word).unwrap());
             denoted.flat_map(uuids).collect()
         }

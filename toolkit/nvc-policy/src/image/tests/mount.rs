@@ -21,6 +21,13 @@ fn mounts_ask_where_they_may() {
     assert_eq!(request.devices.names(), expected);
     assert_eq!(request.imex_channels, [3]);
     assert_eq!(request.origin, Origin::Mounts);
+    // Only a value has quotes and blanks around it.
+    let odd = Container {
+        mounts: mounts(&["\"0\"", " 1"]),
+        ..container(&[])
+    };
+    let request = asked(&odd, &with_mounts()).unwrap();
+    assert_eq!(request.devices.names(), ["\"0\"", " 1"]);
     assert_eq!(asked(&asking, &policy()).unwrap().devices.names(), ["7"]);
     let strict = Policy {
         accept_environment: false,
