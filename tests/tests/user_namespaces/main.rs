@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         }));
     }
     tests.extend(nvc_testkit::tests![&needs;
+        locked_data,
         a_read_only_root_cannot_be_unlocked,
         an_owner_without_a_map,
     ]);
@@ -161,6 +162,21 @@ fn locked(flags: &str, expected: Locked) {
             }
         }
     }
+}
+
+/// Firmware, manifests and the like are read, not executed.
+fn locked_data() {
+    let world = World::new(&Builder::default(), 0);
+    let lock =
+        "for place in lib/firmware; do mount --bind \"$driver/$place\" \"$driver/$place\"
+        mount -o remount,bind,noexec \"$driver/$place\"; done";
+    let look = "awk '/firmware.* .*noexec/ { n++ } END { print n }' proc/self/mountinfo";
+    let arguments = "--no-cgroups --device=0 --graphics --compute";
+    let (out, err) = text(&world.configure(Root::Host, lock, "", arguments, look));
+    assert!(out.starts_with("status 0\n"), "{out}{err}");
+    assert!(!err.contains("noexec"), "{err}");
+    let count = out.lines().last().and_then(|line| line.parse().ok());
+    assert!(count > Some(0), "{out}{err}");
 }
 
 impl World {

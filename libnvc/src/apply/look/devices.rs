@@ -46,20 +46,21 @@ impl OwnDevices {
     pub(super) fn of(container: &Container, host: &DriverRoot) -> Result<Self> {
         let look = ContainerView::new(container, host);
         let table = read_file::read_path(majors::PATH).unwrap_or_default();
-        let find = |directory: &str, drivers: &[&str]| {
+        let find = |directory: &str, drivers: &[&str], usage: OFlag| {
             let path = Path::new(directory);
             let Some(found) = look.directory(path)? else {
                 return Ok(HashSet::new());
             };
             let majors = drivers.iter().flat_map(|driver| majors(&table, driver));
             let majors: Vec<u32> = majors.collect();
-            look.confirmed(&found, path, &majors)
+            look.confirmed(&found, path, &majors, usage)
         };
-        let mut gpus = find("/dev", &GPU_DRIVERS)?;
+        let mut gpus = find("/dev", &GPU_DRIVERS, OFlag::O_RDWR)?;
         gpus.retain(|minor| *minor < FIRST_CONTROL);
         Ok(Self {
             gpus,
-            capabilities: find(nvcaps::DEVICES, &[nvcaps::DRIVER])?,
+            // Programs only read them: they have mode 0444.
+            capabilities: find(nvcaps::DEVICES, &[nvcaps::DRIVER], OFlag::O_RDONLY)?,
         })
     }
 }
@@ -67,8 +68,14 @@ impl OwnDevices {
 impl ContainerView<'_> {
     /// Returns the minor numbers of some drivers' devices that are really the container's. If the host has nodes of
     /// these drivers, one must have the number. Unless the runtime made the container's nodes, the device rules must
-    /// allow opening them.
-    fn confirmed(&self, found: &OwnedFd, path: &Path, majors: &[u32]) -> Result<HashSet<u32>> {
+    /// allow opening them for this usage.
+    fn confirmed(
+        &self,
+        found: &OwnedFd,
+        path: &Path,
+        majors: &[u32],
+        usage: OFlag,
+    ) -> Result<HashSet<u32>> {
         let failed = |errno| self.failed("reading failed", path, errno);
         let of_drivers = |directory: BorrowedFd<'_>| {
             let mut nodes = nodes(directory)?;
@@ -95,7 +102,7 @@ impl ContainerView<'_> {
         let descriptors = inroot::own_descriptors().map_err(failed)?;
         for node in own {
             let is_allowed = allowed.entry(node.number.minor).or_insert(is_made);
-            *is_allowed = *is_allowed || may_open(found, &node, descriptors.as_fd());
+            *is_allowed = *is_allowed || may_open(found, &node, usage, descriptors.as_fd());
         }
         let allowed = allowed.into_iter().filter(|(_, is_allowed)| *is_allowed);
         Ok(allowed.map(|(minor, _)| minor).collect())
@@ -137,15 +144,15 @@ pub(in crate::apply) fn is_gpu_name(name: &OsStr) -> bool {
     digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
 }
 
-/// Returns true if the device rules allow opening a node. It is opened by reference and checked first: the image may
+/// Returns true if modes and device rules allow opening a node for its usage. It is opened by reference and checked first: the image may
 /// exchange it for another device.
-fn may_open(directory: &OwnedFd, node: &Node, descriptors: BorrowedFd<'_>) -> bool {
+fn may_open(directory: &OwnedFd, node: &Node, usage: OFlag, descriptors: BorrowedFd<'_>) -> bool {
     let open = || {
         let found = open_child(directory.as_fd(), &node.name)?;
         if device(&inroot::stat(found.as_fd())?) != Some(node.number) {
             return Ok(false);
         }
-        let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let flags = usage | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let name = found.as_raw_fd().to_string();
         match openat(descriptors, name.as_str(), flags, Mode::empty()) {
             Err(Errno::EPERM | Errno::EACCES) => Ok(false),
@@ -162,6 +169,7 @@ mod tests {
     use nix::sched::{CloneFlags, unshare};
 
     use super::*;
+    use crate::apply::volumes::rights::Rights;
 
     /// As in a rootless container, and with what else an image may have in its /dev.
     #[test]
@@ -183,6 +191,42 @@ mod tests {
             .collect();
         assert_eq!(numbers, [(1, 3)]);
         umount(&file).unwrap();
+    }
+
+    /// As a rootless container's root, who has no rights over the host's files, sees MIG's capabilities.
+    #[test]
+    #[ignore = "needs root"]
+    fn a_node_that_is_only_read_need_not_be_writable() {
+        use nix::sys::stat::mknod;
+        let directory = tempfile::tempdir().unwrap();
+        let mode = Mode::from_bits_truncate(0o444);
+        let number = DeviceNumber { major: 1, minor: 3 };
+        mknod(
+            &directory.path().join("cap"),
+            SFlag::S_IFCHR,
+            mode,
+            nix::sys::stat::makedev(1, 3),
+        )
+        .unwrap();
+        let opened = OwnedFd::from(std::fs::File::open(directory.path()).unwrap());
+        let node = Node {
+            name: "cap".into(),
+            number,
+        };
+        let ask = |usage| {
+            let opened = &opened;
+            let node = &node;
+            std::thread::scope(|scope| {
+                let ask = move || {
+                    let descriptors = inroot::own_descriptors().unwrap();
+                    let ask = || Ok(may_open(opened, node, usage, descriptors.as_fd()));
+                    Rights::AsOwner.act(ask).unwrap()
+                };
+                scope.spawn(ask).join().unwrap()
+            })
+        };
+        assert!(ask(OFlag::O_RDONLY));
+        assert!(!ask(OFlag::O_RDWR));
     }
 
     #[test]

@@ -306,7 +306,7 @@ impl ExpectedType {
     fn must_clear(self) -> MountAttributes {
         match self {
             Self::Device(_) | Self::Kind(BindKind::DeviceDirectory) => MountAttributes::NODEV,
-            Self::Kind(file) if file.is_file() => MountAttributes::NOEXEC,
+            Self::Kind(BindKind::Library | BindKind::Program) => MountAttributes::NOEXEC,
             Self::Kind(_) => MountAttributes::empty(),
         }
     }
@@ -382,7 +382,8 @@ mod tests {
             std::fs::write(dir.path().join("lib.so"), "").unwrap();
             let root = RootDir::open(dir.path()).unwrap();
             let path = ContainerPath::new("/lib.so");
-            let source = ReadySource::in_image(&root, dir.path(), &path, BindKind::File).unwrap();
+            let source =
+                ReadySource::in_image(&root, dir.path(), &path, BindKind::Library).unwrap();
             assert!(source.must_clear.is_empty());
             if let Some(mount) = source.mount {
                 let found = mount::attributes(mount.as_fd()).unwrap();
