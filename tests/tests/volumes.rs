@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         the_hosts_run,
         the_hosts_dev,
         a_tmpfs_of_the_hosts_in_part,
+        the_session_of_an_engine,
         a_tmpfs_for_the_profile,
         a_file_over_the_profile,
         compat_libraries_where_nothing_may_be_executed,
@@ -408,6 +409,55 @@ fn a_tmpfs_of_the_hosts_in_part() {
     assert!(message.contains("/dev is a volume"), "{message}");
     let name = format!("/proc/self/fd/{}", held.as_raw_fd());
     assert_eq!(fs::read_dir(name).unwrap().count(), 0);
+}
+
+/// As Apptainer with `--contain`: /dev is a directory of a tmpfs that is mounted elsewhere in the engine's own mount
+/// namespace too. It is the container's if only root can reach it.
+fn the_session_of_an_engine() {
+    for (who, is_own) in [
+        ("true", true),
+        (
+            "setpriv --reuid=1000 --regid=1000 --clear-groups sleep 60",
+            false,
+        ),
+        ("unshare --mount sleep 60", false),
+    ] {
+        let scratch = Scratch::new().unwrap();
+        let root = debian_root()
+            .no_programs()
+            .build(scratch.join("root"))
+            .unwrap();
+        let session = scratch.join("session");
+        fs::create_dir(&session).unwrap();
+        let script = format!(
+            "set -e; root=$1 session=$2; shift 2; mount --bind \"$root\" \"$root\"
+            mount -t tmpfs -o mode=1777 session \"$session\"; mkdir \"$session/dev\"
+            mount --bind \"$session/dev\" \"$root/dev\"; mount --rbind /proc \"$root/proc\"
+            {who} & sleep 0.5; code=0; \"$@\" || code=$?; kill $! 2>/dev/null || true
+            ls \"$session/dev\"; exit $code"
+        );
+        let mut command = Command::new("unshare");
+        command.args([
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            &script,
+            "sh",
+        ]);
+        command.args([&root, &session]);
+        let words = ["configure", "--no-cgroups", "--device=0", "--utility"];
+        let mut line = command_line(machine::driver(), &words);
+        line.push(root.into());
+        let run = Run::within(command, line).outcome().unwrap();
+        assert_eq!(run.status == Some(0), is_own, "{who}: {run:?}");
+        assert_eq!(run.stdout.contains("nvidiactl"), is_own, "{who}: {run:?}");
+        assert!(
+            is_own || run.stderr.contains("/dev is a volume"),
+            "{who}: {run:?}"
+        );
+    }
 }
 
 /// A tmpfs of the host that looks like one of an earlier run is not written to: another is mounted over it.

@@ -2,4 +2,5 @@
 
 pub(super) mod authority;
 pub(super) mod opened;
+mod reach;
 pub(super) mod rights;

@@ -167,8 +167,7 @@ fn locked(flags: &str, expected: Locked) {
 /// Firmware, manifests and the like are read, not executed.
 fn locked_data() {
     let world = World::new(&Builder::default(), 0);
-    let lock =
-        "for place in lib/firmware; do mount --bind \"$driver/$place\" \"$driver/$place\"
+    let lock = "for place in lib/firmware; do mount --bind \"$driver/$place\" \"$driver/$place\"
         mount -o remount,bind,noexec \"$driver/$place\"; done";
     let look = "awk '/firmware.* .*noexec/ { n++ } END { print n }' proc/self/mountinfo";
     let arguments = "--no-cgroups --device=0 --graphics --compute";

@@ -17,6 +17,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::{AccessFlags, faccessat};
 
 use crate::apply::volumes::opened::OpenDirectory;
+use crate::apply::volumes::reach;
 use crate::apply::volumes::rights::Rights;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result, errno_of};
@@ -53,6 +54,8 @@ pub(in crate::apply) struct Callers {
     root: Option<PathBuf>,
     /// The container's user namespace, if it differs from the caller's.
     user_namespace: Option<OwnedFd>,
+    /// The container is in the caller's mount namespace, which may be an engine's session.
+    is_session: bool,
     on_volumes: OnVolumes,
 }
 
@@ -100,6 +103,7 @@ impl Callers {
             text: OnceCell::new(),
             root: own_root(container),
             user_namespace,
+            is_session: container.namespace.is_callers && !container.namespace.is_containers,
             on_volumes,
         })
     }
@@ -312,7 +316,20 @@ impl Authority {
     fn is_made_for_container(&self, directory: BorrowedFd<'_>, id: u64) -> Result<bool, Errno> {
         Ok(is_tmpfs(directory)?
             && self.is_private_mount_point(id)?
-            && self.is_private_tmpfs(directory)?)
+            && (self.is_private_tmpfs(directory)? || self.is_of_session(directory)?))
+    }
+
+    /// Returns true if a directory is on a tmpfs, also a part of one, that is an engine's session: only root and the
+    /// container can reach it, so what is created there is nobody else's to find.
+    fn is_of_session(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
+        let is_session = self
+            .callers
+            .as_ref()
+            .is_some_and(|callers| callers.is_session);
+        if !is_session || !self.is_on_tmpfs(directory, |_| true)? {
+            return Ok(false);
+        }
+        reach::by_root_alone(inroot::stat(directory)?.st_dev, self.descriptors.as_fd())
     }
 
     /// Returns true if a mount point is one at which runtimes mount filesystems for one container alone.
@@ -336,14 +353,19 @@ impl Authority {
             return Ok(false);
         };
         // statfs(2) cannot distinguish a devtmpfs, which belongs to the host wherever it is mounted.
-        if !is_tmpfs(directory)? || !self.is_whole_tmpfs(directory)? {
+        if !is_tmpfs(directory)? || !self.is_on_tmpfs(directory, |root| root == b"/")? {
             return Ok(false);
         }
         Ok(!callers.shows(inroot::stat(directory)?.st_dev)?)
     }
 
-    fn is_whole_tmpfs(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
-        let of = |kind: &[u8], root: &[u8]| kind == b"tmpfs" && root == b"/";
+    /// Returns true if the mount of a directory is of a tmpfs, and of a directory of it that passes.
+    fn is_on_tmpfs(
+        &self,
+        directory: BorrowedFd<'_>,
+        passes: impl Fn(&[u8]) -> bool,
+    ) -> Result<bool, Errno> {
+        let of = |kind: &[u8], root: &[u8]| kind == b"tmpfs" && passes(root);
         if let Ok(MountSource { kind, root }) = mount::describe(directory) {
             return Ok(of(&kind, &root));
         }

@@ -1,0 +1,94 @@
+//! Tells who can reach a filesystem: asks the mount namespace of each process.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::{Mode, major, minor};
+
+use crate::{directory, mountinfo, read_file};
+
+/// Limit of entries of /proc, the kernel's limit of process ids.
+const MAX_PROCESSES: usize = 1 << 22;
+
+/// Returns true if a filesystem is mounted in the caller's mount namespace alone, and all processes there are root's but
+/// those that the caller has started: NVML's. `descriptors` is this thread's `/proc/thread-self/fd`.
+///
+/// An engine such as Apptainer makes the container's /dev in a tmpfs of its own session, and mounts that in a namespace
+/// of its own: nobody else has a path to it, and who could enter the namespace is root. A volume that the engine gives
+/// to several containers, or that is a directory of the host, is also mounted where they or the engine run; a process
+/// that cannot be examined counts as theirs. The namespace of the first process is a host's, and no session's.
+pub(super) fn by_root_alone(device: u64, descriptors: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let proc = openat(descriptors, "../../../..", flags, Mode::empty())?;
+    let link = |name: &str| readlinkat(&proc, name);
+    let (caller, own) = (link("self")?, link("thread-self/ns/mnt")?);
+    let caller = caller.to_string_lossy().into_owned();
+    let mut known = HashSet::new();
+    for name in directory::names(proc.as_fd(), MAX_PROCESSES, |_| true)? {
+        let Some(pid) = name.to_str().filter(|name| name.parse::<u32>().is_ok()) else {
+            continue;
+        };
+        let examined = (|| {
+            let status = Status::read(proc.as_fd(), pid)?;
+            if pid == caller || status.parent == caller {
+                return Ok(true);
+            }
+            // They may be hidden, unlike the table.
+            let namespace = link(&format!("{pid}/ns/mnt")).ok();
+            if namespace.as_ref() == Some(&own) {
+                return Ok(pid != "1" && status.is_roots);
+            }
+            // A process sees only the mounts below its root.
+            let root = link(&format!("{pid}/root")).ok();
+            if namespace.is_some() && root.is_some() && !known.insert((namespace, root)) {
+                return Ok(true);
+            }
+            let table = read(proc.as_fd(), &format!("{pid}/mountinfo"))?;
+            Ok(!mountinfo::shows(
+                &table,
+                (major(device), minor(device)),
+                None,
+            ))
+        })();
+        match examined {
+            Ok(true) => {}
+            // It has ended: a zombie has no mount table.
+            Err(Errno::ENOENT | Errno::ESRCH | Errno::EINVAL) => {}
+            Ok(false) => return Ok(false),
+            Err(errno) => {
+                log::debug!("process {pid} cannot be examined: {errno}");
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// What is known of a process.
+struct Status {
+    parent: String,
+    /// Its user ids are all root's.
+    is_roots: bool,
+}
+
+impl Status {
+    fn read(proc: BorrowedFd<'_>, pid: &str) -> Result<Self, Errno> {
+        let text = read(proc, &format!("{pid}/status"))?;
+        let text = String::from_utf8_lossy(&text);
+        let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+        let users = line("Uid:").ok_or(Errno::EIO)?;
+        Ok(Self {
+            parent: line("PPid:").ok_or(Errno::EIO)?.trim().to_owned(),
+            is_roots: users.split_whitespace().all(|user| user == "0"),
+        })
+    }
+}
+
+fn read(proc: BorrowedFd<'_>, name: &str) -> Result<Vec<u8>, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let file = openat(proc, name, flags, Mode::empty())?;
+    read_file::read(File::from(file), u64::MAX)
+}
