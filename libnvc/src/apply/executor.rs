@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::mpsc::Receiver;
 
 use nix::errno::Errno;
-use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat};
+use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmodat};
 
 use crate::apply::cache_update::{Update, UpdateContext, add_mounted};
 use crate::apply::cgroup;
@@ -30,8 +30,8 @@ use crate::apply::volumes::opened::OpenDirectory;
 use crate::apply::volumes::rights::Rights;
 use crate::container::Container;
 use crate::error::{Error, Result};
-use crate::host::DriverRoot;
-use crate::inroot;
+use crate::host::{DeviceNumber, DriverRoot};
+use crate::inroot::{self, Identity};
 use crate::path::ContainerPath;
 use crate::plan::Need;
 use crate::sys::mount::{self, MountAttributes};
@@ -363,8 +363,7 @@ fn execute_task<'a>(
 ) -> Result<Done<'a>> {
     let mounted = match task.operation {
         Operation::Bind { source, at } => {
-            let identity = source.identity;
-            let hidden = bind(source, at, tree, attacher, driver_root, journal)?;
+            let (identity, hidden) = bind(source, at, tree, attacher, driver_root, journal)?;
             Some(VisibleMount::new(at, identity, hidden, tree)?)
         }
         Operation::MountTmpfs { tmpfs, at } => {
@@ -488,7 +487,8 @@ fn bind(
     attacher: &mut Attacher<'_>,
     driver_root: &DriverRoot,
     journal: &mut Journal<'_>,
-) -> Result<HiddenContent> {
+) -> Result<(Identity, HiddenContent)> {
+    let identity = source.identity;
     let is_directory = SFlag::from_bits_truncate(source.mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
     let leaf = if is_directory {
         Leaf::Directory(source.mode)
@@ -498,7 +498,13 @@ fn bind(
     let target = tree.mount_point(at, leaf, journal)?;
     if attacher.is_mounted(&source, &target) {
         log::debug!("{source} is mounted at {at} already");
-        return Ok(HiddenContent::Nothing);
+        return Ok((identity, HiddenContent::Nothing));
+    }
+    if let Some(found) = &target.found
+        && has_own_node(&source, &target, found, tree) == Ok(true)
+    {
+        log::info!("{at} is that device already");
+        return Ok((inroot::identity(found), HiddenContent::Nothing));
     }
     let hidden = HiddenContent::below(&target);
     let place = at.below(tree.rootfs);
@@ -507,7 +513,7 @@ fn bind(
         match attacher.attach(mount, &target, &place, journal) {
             // A sandbox that allows cloning mounts, but not attaching them.
             Err(error) if error.errno() == Some(Errno::ENOSYS) => {}
-            done => return done.map(|()| hidden),
+            done => return done.map(|()| (identity, hidden)),
         }
     }
     legacy::bind(
@@ -519,7 +525,32 @@ fn bind(
         &place,
         journal,
     )?;
-    Ok(hidden)
+    Ok((identity, hidden))
+}
+
+/// Returns true if the runtime has made the node with another owner or mode than the host's: config.json names those that
+/// the container needs. An image cannot put one there, since the filesystem was made for the container.
+fn has_own_node(
+    source: &ReadySource,
+    target: &Target,
+    found: &FileStat,
+    tree: &Tree<'_>,
+) -> Result<bool, Errno> {
+    let is_device = inroot::kind(found) == SFlag::S_IFCHR
+        && source.device == Some(DeviceNumber::from_rdev(found.st_rdev))
+        && (source.owner, source.mode) != ((found.st_uid, found.st_gid), found.st_mode);
+    let is_usable = || {
+        let attributes = mount::attributes(target.directory.as_fd())?;
+        Ok::<_, Errno>(!attributes.contains(MountAttributes::NODEV))
+    };
+    Ok(is_device
+        && tree
+            .authority
+            .same_mount(target.fd.as_fd(), target.directory.as_fd())?
+        && is_usable()?
+        && tree
+            .authority
+            .is_for_container_alone(target.directory.as_fd())?)
 }
 
 /// Finds a mount point that must exist: the kernel creates /proc/driver/nvidia.

@@ -1,11 +1,12 @@
 //! Runs containers in mode jit-cdi on a machine where nothing has used the driver since boot: its control nodes are
-//! missing, and must be created first (`load-kmods`).
+//! missing, and must be created first (`load-kmods`). In mode legacy, nodes that the engine names stay.
 
 use std::fs;
 
 use nvc_testkit::profile::Profile;
 use nvc_tests::bundle::Bundle;
 use nvc_tests::world::{World, complaint, printed};
+use serde_json::json;
 
 use super::machines::world;
 use super::runtimes::Body;
@@ -15,6 +16,7 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     ("creates_control_nodes", created),
     ("says_what_fails_without_control_nodes", impossible),
     ("creates_no_control_nodes_if_told", switched_off),
+    ("keeps_the_nodes_of_the_engine", of_the_engine),
 ];
 
 const LISTED: &str =
@@ -74,4 +76,22 @@ fn switched_off(runtime: &str) {
     let said = complaint(&mut bundle.run());
     let node = bundle.world.driver.path("/dev/nvidia-uvm");
     assert!(!node.exists(), "{said}");
+}
+
+/// config.json names a node with the owner that the container's user needs; another number is none of ours.
+fn of_the_engine(runtime: &str) {
+    let world = world(runtime, "legacy", &Profile::default());
+    let script = "stat -c '%n %u %g %a' /dev/nvidia0 /dev/nvidiactl /dev/nvidia-uvm";
+    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=0"], script);
+    let mut spec = bundle.spec();
+    let node = |path: &str, major: u32, minor: u32| json!({"path": path, "type": "c", "major": major, "minor": minor, "fileMode": 0o640, "uid": 5, "gid": 7});
+    spec["linux"]["devices"] = json!([node("/dev/nvidia0", 195, 0), node("/dev/nvidia-uvm", 1, 3)]);
+    bundle.write(&spec);
+    let expected = "/dev/nvidia0 5 7 640\n/dev/nvidiactl 0 0 666\n/dev/nvidia-uvm 0 0 666\n";
+    assert_eq!(
+        printed(&mut bundle.run()),
+        expected,
+        "{}",
+        bundle.world.log()
+    );
 }

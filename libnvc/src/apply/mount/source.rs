@@ -25,6 +25,9 @@ pub(in crate::apply) struct ReadySource {
     pub(in crate::apply) name: PathBuf,
     /// Type and permission bits for a missing mount point.
     pub(in crate::apply) mode: u32,
+    /// Its number, if it is a device, and its owner.
+    pub(in crate::apply) device: Option<DeviceNumber>,
+    pub(in crate::apply) owner: (u32, u32),
     /// Identity of the file, to recognise an existing mount of it.
     pub(in crate::apply) identity: Identity,
     /// Required attributes of the mount.
@@ -239,6 +242,11 @@ impl ReadySource {
         Self {
             name,
             mode: stat.st_mode,
+            device: match expected {
+                ExpectedType::Device(number) => Some(number),
+                ExpectedType::Kind(_) => None,
+            },
+            owner: (stat.st_uid, stat.st_gid),
             identity: inroot::identity(stat),
             attributes: expected.attributes(Some(stat)),
             must_clear: location.must_clear(expected),

@@ -14,9 +14,11 @@ use nvc_generate::{
     DriverPlan, Files, Find, Mode, NO_GPU, addresses_of_module, displays, driver_files, graphics,
     plan,
 };
+use nvc_oci::paths::clean;
 use nvc_policy::image::{Devices, capabilities, mig_management};
 use nvc_program::hook_names;
 use nvc_program::messages::Level;
+use serde_json::Value;
 
 use crate::error::{Result, refused};
 use crate::injection::{self, ResolvedDevices};
@@ -67,9 +69,26 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
         };
     }
     all.extend(nodes);
+    all.retain(|intent| !is_named(job.spec.value(), &intent.what));
     spec_edits::give(&mut job, &all, compat)?;
     let hook = injection::hook_path(job.config);
     injection::add(job.spec, &hook, &resolved, job.told)
+}
+
+/// Returns true for a device that config.json has already: the engine has given the node the owner that the container
+/// needs, and a rule. The hook keeps both.
+fn is_named(spec: &Value, what: &What) -> bool {
+    let What::Device(device) = what else {
+        return false;
+    };
+    let mut nodes = spec["linux"]["devices"].as_array().into_iter().flatten();
+    nodes.any(|node| {
+        let path = node["path"].as_str().map(clean);
+        path.as_deref() == device.at.as_path().to_str()
+            && node["type"] == "c"
+            && node["major"] == device.number.major
+            && node["minor"] == device.number.minor
+    })
 }
 
 /// Returns the PCI addresses of the requested GPUs without NVML. GPUs that only NVML can resolve have no DRM nodes then:
