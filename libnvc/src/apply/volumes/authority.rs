@@ -329,7 +329,8 @@ impl Authority {
         if !is_session || !self.is_on_tmpfs(directory, |_| true)? {
             return Ok(false);
         }
-        reach::by_root_alone(inroot::stat(directory)?.st_dev, self.descriptors.as_fd())
+        let device = inroot::stat(directory)?.st_dev;
+        Ok(reach::by_root_alone(device, self.descriptors.as_fd()).unwrap_or(false))
     }
 
     /// Returns true if a mount point is one at which runtimes mount filesystems for one container alone.

@@ -17,9 +17,9 @@ const MAX_PROCESSES: usize = 1 << 22;
 /// those that the caller has started: NVML's. `descriptors` is this thread's `/proc/thread-self/fd`.
 ///
 /// An engine such as Apptainer makes the container's /dev in a tmpfs of its own session, and mounts that in a namespace
-/// of its own: nobody else has a path to it, and who could enter the namespace is root. A volume that the engine gives
-/// to several containers, or that is a directory of the host, is also mounted where they or the engine run; a process
-/// that cannot be examined counts as theirs. The namespace of the first process is a host's, and no session's.
+/// of its own: nobody else has a path to it, and who could enter the namespace is root. What the namespace has inherited,
+/// a volume of several containers or a directory of the host, is mounted where they or the engine run, too: one of their
+/// processes shows it, at the latest the first of a /proc that hides the others.
 pub(super) fn by_root_alone(device: u64, descriptors: BorrowedFd<'_>) -> Result<bool, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let proc = openat(descriptors, "../../../..", flags, Mode::empty())?;
