@@ -204,8 +204,8 @@ fn by_a_specification(runtime: &str) {
     let (_, said) = both(&mut generate(&world, &[&missing]));
     assert!(said.contains("missing.csv"), "{said}");
     assert_eq!(edits(text(&[&missing])), without);
-    let none = text(&["--device-id=none"]);
-    assert!(!none.contains("/dev/nv"), "{none}");
+    let none = complaint(&mut generate(&world, &["--device-id=none"]));
+    assert!(none.contains("unsupported device id: none"), "{none}");
     for (id, reason) in [
         ("1:0", "MIG device"),
         ("2", "devices here: 0-1, or their UUIDs"),
