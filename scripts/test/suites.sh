@@ -88,7 +88,8 @@ END_OF_FILE
   cc -O1 -Wall -o "$kept/src/runc/contrib/cmd/recvtty/recvtty" "$here/suites/recvtty.c"
   echo '#define HAVE_ERROR_H 1' > "$kept/config.h"
   cc -static -w -I "$kept" -o "$kept/init" "$kept/src/crun/tests/init.c"
-  work=$(mktemp -d)
+  work=$(mktemp -d -p /var/lib) # no driver may be below a directory of all users
+  chmod 755 "$work"             # hooks of containers with a user namespace are executed there
   status=0
   unshare --mount --propagation private --pid --fork --kill-child --mount-proc \
     "$0" --inside "$work" "$@" || status=$?
@@ -105,6 +106,33 @@ case ${1:-} in runc | crun) suites=$1; shift ;; esac
 chosen=("$@") files=("$@")
 log=${NVC_SUITES_LOG:-/dev/null}
 
+# Some tests give /dev to containers whose root takes over its nodes.
+mkdir "$work/dev"
+mount -t tmpfs -o mode=755 tmpfs "$work/dev"
+cp -ax /dev/. "$work/dev"
+for node in null zero full random urandom tty; do chown 0:0 "$work/dev/$node"; done
+for place in pts shm mqueue; do [ ! -d "$work/dev/$place" ] || mount --rbind "/dev/$place" "$work/dev/$place"; done
+mount --move "$work/dev" /dev
+
+# Ends what the tests leave behind, and removes the cgroups that they made. A frozen process does not end.
+cgroups() { find /sys/fs/cgroup -mindepth 2 -type d | sort; }
+cgroups > "$work/cgroups"
+leave() {
+  local group ours
+  ours=$(cgroups | comm -13 "$work/cgroups" -)
+  for group in $ours; do
+    # Those of other programs have no process that is seen here.
+    grep -qx '[1-9][0-9]*' "$group/cgroup.procs" 2> /dev/null || continue
+    echo THAWED 2> /dev/null > "$group/freezer.state" || true
+    echo 0 2> /dev/null > "$group/cgroup.freeze" || true
+    grep -x '[1-9][0-9]*' "$group/cgroup.procs" | grep -vx -e 1 -e $$ | xargs -r kill -KILL 2> /dev/null || true
+  done
+  sleep 1
+  # Only empty ones can be removed.
+  for group in $(tac <<< "$ours"); do rmdir "$group" 2> /dev/null || true; done
+}
+trap leave EXIT
+
 mkdir -p "$work/bin" "$work/etc" "$work/overlay" "$work/share/nvidia-container-toolkit"
 cp "$target/$profile"/nvidia-container-{runtime,runtime-hook,cli} "$target/$profile"/{nvidia-cdi-hook,nvidia-ctk,nvc-query} "$work/bin"
 # They recognise each other by it, as when they are installed.
@@ -112,6 +140,9 @@ scripts/build/ids.sh "$work/bin" > "$work/share/nvidia-container-toolkit/build-i
 cp "$target/$profile"/nvc-sim{driver,runtime} "$work"
 for runtime in runc crun; do ln -s nvc-simruntime "$work/sim-$runtime"; done
 "$work/nvc-simdriver" build "$work/driver" > "$work/log"
+# The kernel lets a user namespace mount proc if there is one with nothing mounted on it.
+mkdir "$work/proc"
+mount -t proc proc "$work/proc"
 mount --bind "$work/driver/proc/devices" /proc/devices
 mount --bind "$work/driver/proc/driver" /proc/driver
 mount -t overlay -o "lowerdir=/etc,upperdir=$work/etc,workdir=$work/overlay" overlay /etc

@@ -1,6 +1,10 @@
-"""Adds a request for all GPUs to the config.json that a call of `create` or `run` reads, as an image's would be."""
+"""Adds a request for all GPUs to the config.json that a call of `create` or `run` reads, as an image's would be.
+
+The files of a container with a user namespace are given to its root, as engines do.
+"""
 
 import json
+import os
 import sys
 
 words = sys.argv[1:]
@@ -22,6 +26,12 @@ path = value("--config", "-f") or (value("--bundle", "-b") or ".") + "/config.js
 try:
     with open(path, encoding="utf-8") as file:
         spec = json.load(file)
+    mappings = spec.get("linux", {}).get("uidMappings")
+    if mappings:
+        root, owner = os.path.join(os.path.dirname(path), spec["root"]["path"]), mappings[0]["hostID"]
+        for place, directories, files in os.walk(root):
+            for name in [".", *directories, *files]:
+                os.lchown(os.path.join(place, name), owner, owner)
     environment = spec["process"].setdefault("env", [])
     if not any(entry.startswith("NVIDIA_VISIBLE_DEVICES=") for entry in environment):
         environment.append("NVIDIA_VISIBLE_DEVICES=all")
