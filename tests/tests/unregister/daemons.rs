@@ -121,7 +121,7 @@ pub(super) fn a_default_runtime_is_forgotten_by_the_running_docker() {
         [ \"$1\" != reload ] || sed -n \"s/.*default-runtime\\\": *\\\"\\\\([a-z]*\\\\).*/\\\\1/p\" /etc/docker/daemon.json > /new\n\
         [ ! -s /new ] || mv /new /default\n";
     let docker = format!(
-        "#!/bin/sh\necho \"{{\\\"DefaultRuntime\\\": \\\"$(cat /default)\\\", \\\"Runtimes\\\": \
+        "#!/bin/sh\necho \"{{\\\"ServerVersion\\\": \\\"26.1\\\", \\\"DefaultRuntime\\\": \\\"$(cat /default)\\\", \\\"Runtimes\\\": \
          {{\\\"nvidia\\\": {{\\\"path\\\": \\\"{BIN}/nvidia-container-runtime\\\"}}}}}}\"\n"
     );
     // Its file names it or, after `configure --remove`, no longer.

@@ -20,6 +20,12 @@ const DIRECTORIES: [&str; 5] = [
     "lib/systemd/system",
 ];
 
+/// Returns true if this machine has a unit.
+pub(crate) fn has_unit(name: &str) -> bool {
+    let mut directories = DIRECTORIES.iter();
+    directories.any(|directory| Path::new("/").join(directory).join(name).exists())
+}
+
 /// A daemon's command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandLine {

@@ -1,15 +1,19 @@
 //! Edits dockerd's `daemon.json` as text.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use jsonc_parser::json;
 use jsonc_parser::{JsonValue, ParseOptions, parse_to_value};
-use libnvc::{Error, ErrorKind, Result};
+use libnvc::{Error, ErrorKind};
+use serde_json::Value;
 
 use super::change::Change;
 use super::{IsRemoved, Removed, Runtime};
+use crate::ask::version_in;
+
+type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// dockerd's configuration file.
 pub(crate) const CONFIG: &str = "/etc/docker/daemon.json";
@@ -142,21 +146,71 @@ fn flatten<'t>(
 
 /// Returns the runtimes that a text registers, with their programs.
 pub(crate) fn registered(text: &str) -> Vec<(String, String)> {
-    let value: serde_json::Value = serde_json::from_str(without_mark(text)).unwrap_or_default();
-    let runtimes = value.get("runtimes").and_then(|value| value.as_object());
-    let program = |entry: &serde_json::Value| {
-        let path = entry.get("path").and_then(|path| path.as_str());
-        path.unwrap_or_default().to_owned()
-    };
-    let runtimes = runtimes.into_iter().flatten();
+    let value: Value = serde_json::from_str(without_mark(text)).unwrap_or_default();
+    let runtimes = runtimes_of(value.get("runtimes"));
     runtimes
-        .map(|(name, entry)| (name.clone(), program(entry)))
+        .map(|(name, program)| (name.into(), program.into()))
         .collect()
+}
+
+/// Returns the runtimes of an object, with their programs.
+pub(crate) fn runtimes_of(object: Option<&Value>) -> impl Iterator<Item = (&str, &str)> {
+    let runtimes = object.and_then(Value::as_object).into_iter().flatten();
+    runtimes.map(|(name, entry)| {
+        let program = entry.get("path").and_then(Value::as_str);
+        (name.as_str(), program.unwrap_or_default())
+    })
+}
+
+/// What a running dockerd says.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) version: Vec<u32>,
+    /// Programs of its runtimes, by name.
+    pub(crate) runtimes: BTreeMap<String, String>,
+    pub(crate) default: String,
+    /// Its directories of specifications; empty if CDI is off.
+    pub(crate) directories: Vec<PathBuf>,
+}
+
+/// The arguments of docker's command that asks it.
+pub(crate) const INFO: [&str; 3] = ["info", "--format", "{{json .}}"];
+
+impl Daemon {
+    /// Reads the answer; None if it is another program's, such as podman's.
+    pub(crate) fn parse(answer: &str) -> Result<Option<Self>, String> {
+        let value: Value = serde_json::from_str(answer).map_err(|error| error.to_string())?;
+        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+        let list = |key: &str| {
+            value
+                .get(key)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+        };
+        if let Some(error) = list("ServerErrors").next() {
+            return Err(error.as_str().unwrap_or("ServerErrors").into());
+        }
+        let Some(version) = version_in(text("ServerVersion")) else {
+            return Ok(None);
+        };
+        let runtimes = runtimes_of(value.get("Runtimes"));
+        Ok(Some(Self {
+            version,
+            runtimes: runtimes
+                .map(|(name, program)| (name.into(), program.into()))
+                .collect(),
+            default: text("DefaultRuntime").into(),
+            directories: list("CDISpecDirs")
+                .filter_map(|path| Some(path.as_str()?.into()))
+                .collect(),
+        }))
+    }
 }
 
 /// Returns true if a text lets docker resolve CDI names.
 pub(crate) fn enables_cdi(text: &str) -> bool {
-    let value: Option<serde_json::Value> = serde_json::from_str(text).ok();
+    let value: Option<Value> = serde_json::from_str(text).ok();
     let feature = value
         .as_ref()
         .and_then(|value| value.get("features")?.get("cdi")?.as_bool());

@@ -3,18 +3,18 @@
 //! dockerd reads its file, and looks for the hook, when it starts. So a file that is right says little about containers;
 //! the daemon itself is asked.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::unistd::geteuid;
 use nvc_cdi::Registry;
 use serde_json::Value;
 
 use super::engines::{RUNTIME, configuration, find, is_program, name_option, registration};
-use super::{Finding, daemon, specifications, version_in};
+use super::{Finding, daemon, specifications};
 use crate::ask::ask;
 use crate::commands::repair::{command, step};
 use crate::engine::daemon::command_lines;
+use crate::engine::docker::{Daemon, INFO, runtimes_of};
 use crate::engine::edits::Engine;
 
 const HOOK: &str = "nvidia-container-runtime-hook";
@@ -138,13 +138,7 @@ fn runtimes<'a>(
 
 /// Returns the NVIDIA runtimes of docker's configuration with their programs.
 fn registered(value: &Value) -> impl Iterator<Item = (&str, &str)> {
-    let runtimes = value.get("runtimes").and_then(Value::as_object);
-    let runtimes = runtimes.into_iter().flatten();
-    let ours = runtimes.filter(|(name, _)| name.starts_with("nvidia"));
-    ours.map(|(name, entry)| {
-        let program = entry.get("path").and_then(Value::as_str);
-        (name.as_str(), program.unwrap_or_default())
-    })
+    runtimes_of(value.get("runtimes")).filter(|(name, _)| name.starts_with("nvidia"))
 }
 
 /// Checks that a default runtime of NVIDIA's is registered with docker.
@@ -187,50 +181,9 @@ fn hook() -> Option<Finding> {
     }
 }
 
-/// What a running dockerd knows.
-#[derive(Debug)]
-struct Daemon {
-    version: Vec<u32>,
-    /// Programs of its runtimes, by name.
-    runtimes: BTreeMap<String, String>,
-    default: String,
-    /// Its directories of specifications; empty if CDI is off.
-    directories: Vec<PathBuf>,
-}
-
 /// Asks dockerd; None if `docker` is another program, such as podman's.
 fn running() -> Result<Option<Daemon>, String> {
-    let text = ask("docker", &["info", "--format", "{{json .}}"]).map_err(|e| e.message())?;
-    let value: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    engine(&value)
-}
-
-fn engine(value: &Value) -> Result<Option<Daemon>, String> {
-    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
-    let errors = value.get("ServerErrors").and_then(Value::as_array);
-    if let Some(error) = errors.and_then(|errors| errors.first()) {
-        return Err(error.as_str().unwrap_or("ServerErrors").into());
-    }
-    let Some(version) = version_in(text("ServerVersion")) else {
-        return Ok(None);
-    };
-    let runtimes = value.get("Runtimes").and_then(Value::as_object);
-    let program = |entry: &Value| entry.get("path").and_then(Value::as_str).map(String::from);
-    let directories = value.get("CDISpecDirs").and_then(Value::as_array);
-    Ok(Some(Daemon {
-        version,
-        runtimes: runtimes
-            .into_iter()
-            .flatten()
-            .map(|(name, entry)| (name.clone(), program(entry).unwrap_or_default()))
-            .collect(),
-        default: text("DefaultRuntime").into(),
-        directories: directories
-            .into_iter()
-            .flatten()
-            .filter_map(|directory| Some(directory.as_str()?.into()))
-            .collect(),
-    }))
+    Daemon::parse(&ask("docker", &INFO).map_err(|error| error.message())?)
 }
 
 /// Compares docker's file with what the running dockerd knows.
@@ -314,7 +267,7 @@ mod tests {
     use super::*;
 
     fn first(settings: &Value, info: &Value) -> Option<String> {
-        let engine = engine(info).unwrap().unwrap();
+        let engine = Daemon::parse(&info.to_string()).unwrap().unwrap();
         let file = File {
             path: "/etc/docker/daemon.json".into(),
             origin: None,
@@ -360,12 +313,13 @@ mod tests {
 
     #[test]
     fn other_answers_say_nothing() {
+        let parse = |value: Value| Daemon::parse(&value.to_string());
         assert!(
-            engine(&json!({ "host": {}, "version": {} }))
+            parse(json!({ "host": {}, "version": {} }))
                 .unwrap()
                 .is_none()
         );
-        let error = engine(&json!({ "ServerErrors": ["Cannot connect"] })).unwrap_err();
+        let error = parse(json!({ "ServerErrors": ["Cannot connect"] })).unwrap_err();
         assert_eq!(error, "Cannot connect");
     }
 }

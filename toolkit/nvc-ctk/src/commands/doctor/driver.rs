@@ -16,6 +16,7 @@ use super::place::{Kind, Place};
 use super::{Finding, NO_GPU, read};
 use super::{hardware, libraries};
 use crate::commands::repair::{command, step};
+use crate::engine::daemon::has_unit;
 use crate::query;
 
 pub(super) const VERSION: &str = "/proc/driver/nvidia/version";
@@ -181,11 +182,4 @@ pub(super) fn persistence(place: &Place) -> Vec<Finding> {
     } else {
         finding(step("start it where the driver is"))
     }]
-}
-
-/// Returns true if systemd on this machine has that unit.
-fn has_unit(name: &str) -> bool {
-    ["/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"]
-        .iter()
-        .any(|place| Path::new(&format!("{place}/systemd/system/{name}")).exists())
 }

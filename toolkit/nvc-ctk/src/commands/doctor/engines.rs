@@ -55,8 +55,12 @@ pub(super) fn is_program(name: &str) -> bool {
 
 /// Returns a program of PATH or of the usual directories.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH");
-    programs::find(name, &programs::directories(path.as_deref()))
+    programs::find(name, &directories())
+}
+
+/// Returns PATH's and the usual directories of programs.
+pub(super) fn directories() -> Vec<PathBuf> {
+    programs::directories(std::env::var_os("PATH").as_deref())
 }
 
 pub(super) fn runc() -> Vec<Finding> {

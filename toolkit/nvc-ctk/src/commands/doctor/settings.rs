@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use nvc_hostfile::programs;
 use nvc_policy::config::{Config, Error, lookup};
 
+use super::engines::find;
 use super::{Finding, read};
 use crate::commands::repair::{Repair, command, step, word};
 use crate::line::CommandLine;
@@ -71,11 +71,9 @@ pub(super) fn selinux() -> Vec<Finding> {
     if read("/sys/fs/selinux/enforce").as_deref().map(str::trim) != Some("1") {
         return Vec::new();
     }
-    let path = std::env::var_os("PATH");
-    let has_podman = programs::find("podman", &programs::directories(path.as_deref())).is_some();
     // Docker confines containers only if its configuration enables that.
     let confines = |text: String| text.contains("\"selinux-enabled\": true");
-    if !has_podman && !read("/etc/docker/daemon.json").is_some_and(confines) {
+    if find("podman").is_none() && !read("/etc/docker/daemon.json").is_some_and(confines) {
         return Vec::new();
     }
     let is_on = |name: &str| {

@@ -12,7 +12,7 @@ use nvc_policy::config::keys::{
 use nvc_policy::config::{self, Config, ldconfig};
 use nvc_policy::mode::Mode;
 
-use super::engines::{RUNTIME, find, is_program};
+use super::engines::{RUNTIME, directories, find, is_program};
 use super::place::{Kind, Place};
 use super::settings::set;
 use super::{Finding, read};
@@ -244,14 +244,7 @@ fn not_installed(registry: &Registry) -> Option<Finding> {
 /// Checks that the runtime finds one of the low-level runtimes that it executes.
 fn no_low_level(config: &Config) -> Option<Finding> {
     let names = &config.runtime.runtimes;
-    let exists = |name: &String| {
-        if name.contains('/') {
-            programs::is_executable(Path::new(name))
-        } else {
-            find(name).is_some()
-        }
-    };
-    (find(RUNTIME).is_some() && !names.iter().any(exists)).then(|| {
+    (find(RUNTIME).is_some() && !names.iter().any(|name| is_program(name))).then(|| {
         Finding::wrong(
             format!("none of {RUNTIME}.runtimes exists: {}", names.join(", ")),
             "containers with the runtime nvidia do not start",
@@ -309,8 +302,7 @@ fn missing(config: &Config) -> Vec<Finding> {
 
 /// Advises to keep one installation: of two programs of a name, the first in PATH is used.
 fn copies() -> Option<Finding> {
-    let path = std::env::var_os("PATH");
-    let directories = programs::directories(path.as_deref());
+    let directories = directories();
     [HOOK, RUNTIME, CLI, CDI_HOOK, "nvidia-ctk"].iter().find_map(|name| {
         let paths = directories.iter().map(|directory| directory.join(name));
         let mut found: Vec<PathBuf> = Vec::new();
@@ -339,9 +331,7 @@ fn cdi_hook() -> Option<Finding> {
     if find(CDI_HOOK).is_some() {
         return None;
     }
-    let path = std::env::var_os("PATH");
-    let directories = programs::directories(path.as_deref());
-    let paths = directories.iter().map(|one| one.join(CDI_HOOK));
+    let paths = directories().into_iter().map(|one| one.join(CDI_HOOK));
     let (what, repair) = match paths.into_iter().find(|path| path.exists()) {
         None => {
             let what = "nvidia-cdi-hook is not in PATH".to_owned();

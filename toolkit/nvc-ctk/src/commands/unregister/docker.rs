@@ -9,12 +9,11 @@ use std::path::Path;
 use libnvc::Result;
 use log::{info, warn};
 use nvc_hostfile::HostFile;
-use serde_json::Value;
 
 use super::programs::Programs;
 use crate::ask::ask_installed;
 use crate::engine::daemon::{CommandLine, running};
-use crate::engine::docker;
+use crate::engine::docker::{self, Daemon};
 
 /// docker's own runtime.
 const OWN: &str = "runc";
@@ -72,12 +71,11 @@ impl Docker {
 
     /// Returns true if the running dockerd's default runtime is one that goes. Its file may name it no longer.
     pub(super) fn has_default(&self, programs: &Programs<'_>) -> bool {
-        let found = self.restart.as_ref().and_then(|_| {
-            let info = info_of()?;
-            let runtime = info.get("Runtimes")?.get(default_of(&info)?)?;
-            Some(programs.include(runtime.get("path")?.as_str()?))
-        });
-        found.unwrap_or_default()
+        let daemon = self.restart.as_ref().and_then(|_| daemon());
+        daemon.is_some_and(|daemon| {
+            let program = daemon.runtimes.get(&daemon.default);
+            program.is_some_and(|program| programs.include(program))
+        })
     }
 
     /// Makes a dockerd of systemd take a changed file; the flag says whether its default runtime goes. Returns what the
@@ -106,12 +104,12 @@ impl Docker {
 /// Returns true if docker says that it has taken the file.
 fn take(path: &Path, had_default: bool) -> Result<bool> {
     if !had_default {
-        return Ok(reload(&|info| default_of(info).is_some()));
+        return Ok(reload(&|_| true));
     }
     let file = HostFile::open(path)?;
     let text = file.text().map(str::to_owned);
     file.replace(&docker::with_default(path, text.as_deref(), OWN)?, 0o644)?;
-    let is_own = |info: &Value| default_of(info) == Some(OWN);
+    let is_own = |daemon: &Daemon| daemon.default == OWN;
     let is_taken = reload(&is_own);
     let file = HostFile::open(path)?;
     match text {
@@ -125,13 +123,9 @@ fn take(path: &Path, had_default: bool) -> Result<bool> {
     Ok(is_taken)
 }
 
-fn default_of(info: &Value) -> Option<&str> {
-    info.get("DefaultRuntime").and_then(Value::as_str)
-}
-
-fn info_of() -> Option<Value> {
-    let text = ask_installed("docker", &["info", "--format", "{{json .}}"]).ok()?;
-    serde_json::from_str(&text).ok()
+/// Asks the running dockerd.
+fn daemon() -> Option<Daemon> {
+    Daemon::parse(&ask_installed("docker", &docker::INFO).ok()?).ok()?
 }
 
 fn systemctl(arguments: &[&str]) -> bool {
@@ -139,10 +133,10 @@ fn systemctl(arguments: &[&str]) -> bool {
 }
 
 /// Reloads docker; returns true if it then says what it should.
-fn reload(is_right: &dyn Fn(&Value) -> bool) -> bool {
+fn reload(is_right: &dyn Fn(&Daemon) -> bool) -> bool {
     systemctl(&["reload", "docker.service"])
         && (0..10).any(|_| {
-            let is_right = info_of().as_ref().is_some_and(is_right);
+            let is_right = daemon().as_ref().is_some_and(is_right);
             if !is_right {
                 std::thread::sleep(std::time::Duration::from_millis(200));
             }
