@@ -64,7 +64,7 @@ uninstalls() {
   cat /tmp/said
   grep -q 'systemctl restart containerd' /tmp/said
   called disable --now "$units" nvidia-docker-plugin.service
-  [ ! -e /etc/docker/daemon.json ] && [ ! -e /etc/containerd/config.toml ]
+  [ ! -e /etc/docker/daemon.json ]
   ! grep -r nvidia /etc/docker /etc/containerd /etc/crio
   rm -r /etc/docker /etc/containerd /etc/crio
   # The user stays, as its files may.

@@ -388,7 +388,7 @@ newer() {
   [ "$(release_of nvidia-container-toolkit)" = "$1" ]
   keeps_config
   cmp /tmp/registered /etc/docker/daemon.json
-  rm -r /var/lib/nvidia-container-toolkit
+  rm -rf /var/lib/nvidia-container-toolkit
   cp /tmp/daemon.json /etc/docker/daemon.json
   dnf_ remove --noautoremove $library $toolkit
   rm -rf /etc/nvidia-container-toolkit
