@@ -579,6 +579,11 @@ machine('no-ldconfig', None, 'rm -f sbin/ldconfig usr/sbin/ldconfig')
 machine('config-dangling', 'config.toml: file does not exist', 'mkdir -p etc/nvidia-container-runtime; ln -s /no/such etc/nvidia-container-runtime/config.toml')
 machine('no-query-program', 'nvc-query', 'rm usr/bin/nvc-query', files=WITH_DOCKER)
 machine('left-over-library', None, 'touch %s/libcuda.so.470.1.1' % LIB)
+machine('mps', 'an MPS control daemon has /tmp/nvidia-mps', level='advice', setup="""
+mkdir -p tmp/nvidia-mps; rm -f tmp/nvidia-mps/control; python3 -c "
+import socket
+socket.socket(socket.AF_UNIX).bind('tmp/nvidia-mps/control')"
+""")
 machine('persistence-killed', 'nvidia-persistenced does not run, although', level='advice', files={
     '/usr/lib/systemd/system/nvidia-persistenced.service': ''}, setup="""
 rm run/nvidia-persistenced/socket; python3 -c "

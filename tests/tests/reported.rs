@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Output};
 
 use nix::sys::stat::Mode;
+use nvc_testkit::driver::Builder;
 use nvc_testkit::files;
 use nvc_testkit::harness::{self, Need};
 use nvc_testkit::tests;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         a_driver_root_without_a_driver_is_named,
         the_debug_log_says_why,
         messages_name_what_is_wrong,
+        persistence_mode_needs_no_daemon,
     ])
 }
 
@@ -591,4 +593,32 @@ fn messages_name_what_is_wrong() {
         said.lines().all(|line| line.matches(&file).count() <= 1),
         "{said}"
     );
+}
+
+/// What keeps GPUs attached matters, not which way an administrator has chosen for that.
+fn persistence_mode_needs_no_daemon() {
+    let case = Case::new("legacy", "", &["NVIDIA_VISIBLE_DEVICES=0"]);
+    let driver = Builder::default()
+        .majors(case.world.driver.majors())
+        .build(case.world.path("another"))
+        .unwrap();
+    let other = case.world.driver.root();
+    case.world.set_root(other, driver.root());
+    for place in ["run", "var/run"] {
+        let _ = fs::remove_dir_all(driver.root().join(place).join("nvidia-persistenced"));
+    }
+    let ctk = case.world.command("nvidia-ctk");
+    let said = || {
+        let mut doctor = Command::new("unshare");
+        let without_sockets = "mount -t tmpfs tmpfs /run; exec \"$0\" doctor";
+        doctor
+            .args(["--mount", "sh", "-c", without_sockets])
+            .arg(ctk.get_program())
+            .env("NVIDIA_CTK_CONFIG_FILE_PATH", case.config());
+        String::from_utf8(doctor.output().unwrap().stdout).unwrap()
+    };
+    let daemon = "nvidia-persistenced is installed and does not run";
+    assert!(said().contains(daemon), "{}", said());
+    fs::write(driver.path("/etc/nvidia-sim/readings"), "persistence=1\n").unwrap();
+    assert!(!said().contains("nvidia-persistenced"), "{}", said());
 }

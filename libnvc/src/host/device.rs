@@ -30,6 +30,8 @@ pub struct DeviceInfo {
     pub gpus: Vec<Gpu>,
     /// GPUs that NVML lists but fails on. They matter only to a request that names one.
     pub failed: Vec<FailedGpu>,
+    /// Indices of GPUs in persistence mode.
+    pub persistent: Vec<u32>,
     /// Indices of GPUs in MIG mode, including those without MIG devices.
     pub divided: Vec<u32>,
     /// Indices of GPUs with a known addressing mode; true if they address host memory coherently.
@@ -63,6 +65,7 @@ impl DeviceInfo {
         let mut info = Self::default();
         for (index, report) in numbered(reports) {
             if let Ok(report) = report {
+                info.persistent.extend(report.persistent.then_some(index));
                 info.divided.extend(report.mig_enabled.then_some(index));
                 info.coherent.extend(report.coherent.map(|is| (index, is)));
             }

@@ -257,6 +257,7 @@ fn gpu(text: &GpuText) -> Result<Gpu> {
         minor: Some(text.minor),
         mig_capable: text.mig_capable,
         mig_enabled: !text.mig.is_empty(),
+        persistent: false,
         coherent: None,
         mig_devices: text.mig.iter().map(mig).collect(),
     };

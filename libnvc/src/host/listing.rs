@@ -99,6 +99,7 @@ mod tests {
             minor: Some(1),
             mig_capable: false,
             mig_enabled: false,
+            persistent: false,
             coherent: None,
             mig_devices: Vec::new(),
         }

@@ -209,6 +209,11 @@ impl Nvml {
         })
     }
 
+    /// Returns 1 if the driver keeps a GPU attached that nobody uses.
+    pub(crate) fn persistence_mode(&self, gpu: Device) -> Result<u32, NvmlFailure> {
+        self.device_number(c"nvmlDeviceGetPersistenceMode", gpu)
+    }
+
     /// Returns a GPU's index.
     pub(crate) fn index(&self, gpu: Device) -> Result<u32, NvmlFailure> {
         self.device_number(c"nvmlDeviceGetIndex", gpu)

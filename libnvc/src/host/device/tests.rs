@@ -16,6 +16,7 @@ fn report(minor: Option<u32>) -> GpuReport {
         minor,
         mig_capable: true,
         mig_enabled: true,
+        persistent: false,
         coherent: Some(false),
         mig_devices: vec![MigReport {
             name: None,

@@ -204,6 +204,7 @@ proptest! {
                 minor: Some(number),
                 mig_capable: true,
                 mig_enabled: true,
+                persistent: false,
                 coherent: None,
                 mig_devices,
             }).unwrap()

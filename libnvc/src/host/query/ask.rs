@@ -160,6 +160,7 @@ fn gpu(nvml: &Nvml, device: Result<Device, NvmlFailure>, wsl: bool) -> GpuAnswer
             minor: None,
             mig_capable: false,
             mig_enabled: false,
+            persistent: false,
             coherent: coherent(nvml, device),
             mig_devices: Vec::new(),
         };
@@ -167,6 +168,7 @@ fn gpu(nvml: &Nvml, device: Result<Device, NvmlFailure>, wsl: bool) -> GpuAnswer
             report.minor = Some(nvml.minor(device).map_err(of_nvml)?);
             (report.mig_capable, report.mig_devices) = mig(nvml, device)?;
             let is_on = || matches!(nvml.mig_mode(device), Ok((MIG_ENABLED, _)));
+            report.persistent = matches!(nvml.persistence_mode(device), Ok(1));
             report.mig_enabled = !report.mig_devices.is_empty() || report.mig_capable && is_on();
         }
         Ok(report)

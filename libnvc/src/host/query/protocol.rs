@@ -132,6 +132,9 @@ pub(crate) struct GpuReport {
     pub(crate) mig_capable: bool,
     /// MIG mode is on, possibly without MIG devices yet.
     pub(crate) mig_enabled: bool,
+    /// Persistence mode is on.
+    #[serde(default)]
+    pub(crate) persistent: bool,
     /// True if it addresses the host's memory coherently; None if NVML does not know.
     pub(crate) coherent: Option<bool>,
     pub(crate) mig_devices: Vec<MigReport>,
@@ -296,6 +299,7 @@ mod tests {
             minor: Some(minor),
             mig_capable: true,
             mig_enabled: true,
+            persistent: false,
             coherent: Some(false),
             mig_devices: (0..7)
                 .map(|slot| MigReport {

@@ -69,6 +69,7 @@ static Result narrow(Device d, const char *key, const char *otherwise, unsigned 
 
 ONE(nvmlDeviceGetPowerManagementLimit, "limit", "300000")
 ONE(nvmlDeviceGetPowerUsage, "power", "61500")
+ONE(nvmlDeviceGetPersistenceMode, "persistence", "0")
 ONE(nvmlDeviceGetNumGpuCores, "cores", "16896")
 ONE(nvmlDeviceGetMaxPcieLinkGeneration, "gen", "4")
 ONE(nvmlDeviceGetMaxPcieLinkWidth, "width", "16")

@@ -138,6 +138,7 @@ fn checks(line: &CommandLine) -> Vec<Check> {
     let mut both = module.iter().chain(&libraries);
     let works = both.all(|finding| !finding.level.is_wrong());
     let nvml = works.then(|| driver::nvml(&place));
+    let (nvml, persists) = nvml.unzip();
     let nvml = nvml.map(|findings| ("management library", findings));
     let mut of_driver = vec![
         ("kernel module", module),
@@ -154,7 +155,11 @@ fn checks(line: &CommandLine) -> Vec<Check> {
     }
     let units = units::Units::ask();
     let others = [
-        ("persistence daemon", driver::persistence(&place)),
+        (
+            "persistence",
+            driver::persistence(&place, persists == Some(true)),
+        ),
+        ("MPS", driver::mps(&place)),
         ("config.toml", of_config),
         ("SELinux", settings::selinux()),
         ("programs", toolkit::programs(&config, &registry)),

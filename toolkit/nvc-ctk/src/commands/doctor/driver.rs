@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use libnvc::Result;
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{DeviceInfo, DriverRoot, GpusAsked, procfs};
+use libnvc::host::{DeviceInfo, DriverRoot, Gpu, GpusAsked, procfs};
 use nvc_policy::session;
 use nvc_program::hints::{Reader, advice};
 
@@ -54,23 +54,30 @@ fn mismatch(place: &Place) -> Vec<Finding> {
     }
 }
 
-pub(super) fn nvml(place: &Place) -> Vec<Finding> {
+/// Asks NVML for the GPUs; also returns whether all are in persistence mode.
+pub(super) fn nvml(place: &Place) -> (Vec<Finding>, bool) {
     // A Jetson need not have it.
     if place.kind == Kind::Tegra {
-        return Vec::new();
+        return (Vec::new(), false);
     }
     if let QueryProgram::Path(Err(error)) = query::program() {
         let symptom =
             "nvidia-ctk cdi generate and the refresh of specifications fail; containers start";
         let repair = step("install libnvidia-container1, or the toolkit, again");
-        return vec![Finding::wrong(error.message(), symptom, repair)];
+        return (
+            vec![Finding::wrong(error.message(), symptom, repair)],
+            false,
+        );
     }
     let info = match gpus(place) {
         Ok(info) => info,
         Err(error) => {
             let repair = advice(&error, Reader::Doctor)
                 .unwrap_or_else(|| "see nvidia-smi, and NVRM in the kernel's log (dmesg)".into());
-            return vec![Finding::fatal(error.message(), NO_GPU, step(&repair))];
+            return (
+                vec![Finding::fatal(error.message(), NO_GPU, step(&repair))],
+                false,
+            );
         }
     };
     let mut findings = Vec::new();
@@ -104,7 +111,8 @@ pub(super) fn nvml(place: &Place) -> Vec<Finding> {
     if info.gpus.iter().any(|gpu| !gpu.mig_devices.is_empty()) {
         findings.extend(mig(place));
     }
-    findings
+    let persists = |gpu: &Gpu| info.persistent.contains(&gpu.index);
+    (findings, info.gpus.iter().all(persists))
 }
 
 /// Asks NVML for the GPUs.
@@ -139,7 +147,26 @@ fn mig(place: &Place) -> Option<Finding> {
     })
 }
 
-pub(super) fn persistence(place: &Place) -> Vec<Finding> {
+/// Says which containers are clients of an MPS server.
+pub(super) fn mps(place: &Place) -> Vec<Finding> {
+    let socket = place.path("/tmp/nvidia-mps/control");
+    let is_socket = socket
+        .metadata()
+        .is_ok_and(|facts| facts.file_type().is_socket());
+    let what = "an MPS control daemon has /tmp/nvidia-mps";
+    let symptom =
+        "containers of nvidia-container-cli and mode legacy are its clients, all others are not";
+    let repair =
+        step("for others bind it in: docker run -v /tmp/nvidia-mps:/tmp/nvidia-mps:ro ...");
+    let finding = is_socket.then(|| Finding::advice(what, symptom, repair));
+    finding.into_iter().collect()
+}
+
+/// Looks for the daemon, which is not needed if persistence mode is on anyway.
+pub(super) fn persistence(place: &Place, is_on: bool) -> Vec<Finding> {
+    if is_on {
+        return Vec::new();
+    }
     let programs = [
         "/usr/bin/nvidia-persistenced",
         "/usr/sbin/nvidia-persistenced",
