@@ -486,14 +486,16 @@ fn a_driver_root_without_a_driver_is_named() {
             String::from_utf8_lossy(&output.stderr).into_owned()
         };
         let file = case.config();
-        let generate = [
-            "cdi",
-            "generate",
-            "--mode=nvml",
-            "--config",
-            file.to_str().unwrap(),
-        ];
-        said.push(("nvidia-ctk", output("nvidia-ctk", &generate)));
+        let modes: &[&str] = match what {
+            "empty" => &["nvml"],
+            _ => &["nvml", "management", "imex", "gds"],
+        };
+        for mode in modes {
+            let option = format!("--mode={mode}");
+            let file = file.to_str().unwrap();
+            let words = ["cdi", "generate", &option, "--config", file];
+            said.push((mode, output("nvidia-ctk", &words)));
+        }
         let root = format!("--root={place}");
         let by_hand = output("nvidia-container-cli", &[&root, "info"]);
         said.push(("nvidia-container-cli", by_hand.replace("with --root", key)));
