@@ -137,7 +137,7 @@ const FORGERIES: &[(&str, Forge, &str)] = &[
     (
         "proc_is_of_another_pid_namespace",
         |f| f.other_pid_namespace(),
-        "no such file or directory",
+        "belongs to another pid namespace",
     ),
     (
         "proc_is_of_another_pid_namespace_and_self_is_covered",
@@ -147,7 +147,7 @@ const FORGERIES: &[(&str, Forge, &str)] = &[
             fs::write(&own, "").unwrap();
             f.cover_link(&own, &f.proc.join("self"))
         },
-        "no such file or directory",
+        "belongs to another pid namespace",
     ),
     (
         "process_is_another",
