@@ -89,25 +89,8 @@ pub fn plan(request: &Request, host: &Host) -> Result<Plan> {
     })
 }
 
-/// Refuses a container that would get the driver's libraries but no device.
+/// Refuses a container that would get the driver's libraries but not its node.
 fn demand_nodes(host: &Host) -> Result<()> {
-    let chosen = &host.chosen;
-    // Under WSL2 one node serves all GPUs.
-    let is_native = host.driver.wsl.is_none();
-    let gpus = (chosen.gpus.iter()).map(|gpu| (gpu.index.to_string(), gpu));
-    let parents = chosen.migs.iter().map(|MigGrant { parent, device, .. }| {
-        let name = format!("{}:{}", parent.index, device.index);
-        (name, parent)
-    });
-    let mut all = gpus.chain(parents);
-    if let Some((name, gpu)) = all.find(|(_, gpu)| is_native && gpu.node.is_none()) {
-        let text = format!("GPU {name} has no node in /dev");
-        let mut error = Error::new(ErrorKind::NotFound, text);
-        if !chosen.missing.is_empty() {
-            error = error.with_cause(chosen.missing.join("; "));
-        }
-        return Err(error.hint(nodes::maker_of_gpu(gpu.minor)));
-    }
     let mut shared = host.driver.devices.iter().map(|device| device.role);
     if shared.any(|role| matches!(role, DeviceRole::Control | DeviceRole::Dxg)) {
         return Ok(());

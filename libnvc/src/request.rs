@@ -110,7 +110,7 @@ pub struct Policy {
     pub device_nodes: bool,
     /// Allow the devices in the device cgroup.
     pub device_rules: bool,
-    /// Fail if a chosen GPU or the driver itself has no node, instead of planning without it.
+    /// Fail if a part of a chosen device or the driver's node is missing, instead of planning without it.
     pub demand_nodes: bool,
     /// Use of the image's own CUDA compatibility libraries.
     pub cuda_compat: CudaCompatMode,

@@ -25,7 +25,7 @@ pub(crate) const MAKER_OF_CONTROL: &str =
     "nvidia-ctk system create-device-nodes --control-devices or nvidia-modprobe -c 255 -u makes it";
 
 /// Returns the way to a GPU's node, which nvidia-ctk does not make.
-pub(crate) fn maker_of_gpu(minor: u32) -> String {
+pub fn maker_of_gpu(minor: u32) -> String {
     format!("nvidia-modprobe -c {minor} makes it")
 }
 

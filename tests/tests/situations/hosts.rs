@@ -14,7 +14,7 @@ use nvc_testkit::{driver::NATIVE, userland};
 
 use super::expectation::Expected;
 use super::machine::printed;
-use super::modes::{Configure, Hook, Live};
+use super::modes::{Configure, Hook, Jit, Legacy, Live, Specification};
 use super::row::{Row, row};
 
 const SMI: &str = "/usr/bin/nvidia-smi";
@@ -28,6 +28,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(manifests());
     rows.extend(sockets());
     rows.extend(ldconfigs());
+    rows.extend(incomplete());
     rows
 }
 
@@ -87,6 +88,60 @@ fn caches() -> Vec<Row> {
 }
 
 const STORE: &str = "/nix/store/k3x9a7-nvidia-x11-570.124.06";
+
+/// Devices without one of their parts: a container's request fails, a specification of all devices leaves them out.
+fn incomplete() -> Vec<Row> {
+    const MIGS: &str = "gpu minor=1 bus=0000:af:00.0 cc=9.0 brand=14 mig=on \
+        uuid=GPU-9e0b7d54-2c3f-4b18-a6d9-7f1e8c4a5b21 name=NVIDIA H100\n\
+        mig gpu=1 slot=0 gi=5 ci=0 uuid=MIG-7c5f2b9e-1d84-5a06-9b3c-e2f4a6d81030 name=3g.40gb\n";
+    let missing = |name, path: &'static str, left_out, fails: &'static [&'static str]| {
+        row(name)
+            .profile(MIGS)
+            .host(move |host| remove(host, path))
+            .expect(|it| it.warns(left_out))
+            .but(
+                &[Configure, Hook, Legacy, Jit],
+                "a request is an error",
+                move |it| it.fails(fails),
+            )
+    };
+    vec![
+        missing(
+            "a_gpu_without_its_node",
+            "/dev/nvidia0",
+            "left out: GPU 0: /dev/nvidia0 is missing",
+            &["/dev/nvidia0"],
+        ),
+        missing(
+            "a_mig_device_without_the_node_of_its_gpu",
+            "/dev/nvidia1",
+            "left out: MIG device 1:0: /dev/nvidia1 is missing",
+            &["/dev/nvidia1"],
+        ),
+        missing(
+            "a_mig_device_without_its_node",
+            "/dev/nvidia-caps/nvidia-cap183",
+            "left out: MIG device 1:0: /dev/nvidia-caps/nvidia-cap183 is missing",
+            &["/dev/nvidia-caps/nvidia-cap183"],
+        ),
+        missing(
+            "a_mig_device_without_its_file",
+            "/proc/driver/nvidia/capabilities/gpu1/mig/gi5/ci0/access",
+            "left out: MIG device 1:0: /proc/driver/nvidia/capabilities/gpu1/mig/gi5/ci0/access is missing",
+            &["/proc/driver/nvidia/capabilities/gpu1/mig/gi5/ci0/access"],
+        ),
+        missing(
+            "the_only_named_device_without_its_node",
+            "/dev/nvidia0",
+            "",
+            &["/dev/nvidia0"],
+        )
+        .devices("0")
+        .but(&[Specification, Live], "it is named", |it| {
+            it.fails(&["GPU 0: /dev/nvidia0 is missing"])
+        }),
+    ]
+}
 
 /// Where the libraries are.
 fn places() -> Vec<Row> {

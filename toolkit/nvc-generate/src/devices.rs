@@ -1,11 +1,15 @@
 //! Selects GPUs and MIG devices.
 
+use std::fmt;
+use std::path::Path;
+
 use libnvc::host::nvcaps::MigMinors;
-use libnvc::host::{CharDrivers, DeviceInfo, DriverRoot, Gpu, MigDevice, drm, nodes};
+use libnvc::host::{CharDrivers, DeviceInfo, DeviceNode, DriverRoot, Gpu, MigDevice, drm, nodes};
 use libnvc::plan::{Env, FileMode, Intent, Need, Part, PartKind, What};
+use libnvc::request::Request;
 use libnvc::select::select_devices;
 use libnvc::survey::{Chosen, MigGrant};
-use libnvc::{ContainerPath, ErrorKind, HostPath, Result};
+use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
 
 use crate::Find;
 use crate::content::{DeviceName, FoundDevice};
@@ -13,37 +17,63 @@ use crate::content::{DeviceName, FoundDevice};
 /// The suffixes of additional specifications, by memory coherence.
 pub const PARTS: [&str; 2] = ["coherent", "noncoherent"];
 
-/// Selects the devices that `ids` names, and finds their nodes.
+/// Selects the devices that a request names, and finds their nodes. If those of a specification are all that there are,
+/// one without all of its parts is left out with a warning.
+///
+/// # Errors
+/// A name is unknown; a part of a device is missing that is named or for a container, or of each.
 pub(super) fn choose(
     options: &Find,
-    ids: &[String],
+    request: &Request,
     info: &DeviceInfo,
     dev_root: &DriverRoot,
     drivers: &CharDrivers,
 ) -> Result<Chosen> {
-    let selection = select_devices(&info.gpus, &info.failed, ids).map_err(|error| {
+    let selection = select_devices(&info.gpus, &info.failed, &request.devices.ids);
+    let selection = selection.map_err(|error| {
         // Not found means that the machine has no device at all.
         match error.kind() {
             ErrorKind::NotFound => error.with_kind(ErrorKind::InvalidArgument),
             _ => error,
         }
     })?;
+    let is_demanded = request.policy.demand_nodes;
     let mut finder = Finder {
         dev_root,
         drivers,
         displays: options.displays,
-        minors: None,
+        // In a container of our making, the caller's /proc may show its own devices only.
+        files: is_demanded || options.driver_root == Path::new("/"),
+        is_demanded,
+        minors: match selection.migs[..] {
+            [] => MigMinors::default(),
+            _ => MigMinors::read()?,
+        },
         chosen: Chosen::default(),
+    };
+    let mut incomplete = None;
+    let mut keep = |found: Result<()>, missing: &mut Vec<String>| match found {
+        Err(error) if selection.all && !is_demanded => {
+            missing.push(format!("left out: {}", error.message()));
+            incomplete.get_or_insert(error);
+            Ok(())
+        }
+        other => other,
     };
     // All of a machine are those that a container could use.
     let is_divided = |gpu: &Gpu| selection.all && info.divided.contains(&gpu.index);
     for gpu in selection.whole.iter().filter(|gpu| !is_divided(gpu)) {
-        finder.gpu(gpu);
+        let found = finder.gpu(gpu);
+        keep(found, &mut finder.chosen.missing)?;
     }
     for (gpu, mig) in &selection.migs {
-        finder.mig(gpu, mig)?;
+        let found = finder.mig(gpu, mig);
+        keep(found, &mut finder.chosen.missing)?;
     }
-    Ok(finder.chosen)
+    match incomplete {
+        Some(error) if finder.chosen.gpus.is_empty() && finder.chosen.migs.is_empty() => Err(error),
+        _ => Ok(finder.chosen),
+    }
 }
 
 /// Returns a planned device.
@@ -96,31 +126,36 @@ struct Finder<'a> {
     dev_root: &'a DriverRoot,
     drivers: &'a CharDrivers,
     displays: bool,
-    minors: Option<MigMinors>,
+    /// Look for the files of capabilities.
+    files: bool,
+    is_demanded: bool,
+    minors: MigMinors,
     chosen: Chosen,
 }
 
 impl Finder<'_> {
-    fn gpu(&mut self, gpu: &Gpu) {
-        let mut gpu = Gpu {
-            node: self.node(gpu),
-            ..gpu.clone()
-        };
+    fn gpu(&mut self, gpu: &Gpu) -> Result<()> {
+        let mut gpu = gpu.clone();
+        gpu.node = self.complete(&gpu, format_args!("GPU {}", gpu.index), Vec::new())?;
         self.add_displays(&mut gpu);
         self.chosen.gpus.push(gpu);
+        Ok(())
     }
 
     /// DRM nodes belong to the whole GPU. A MIG device needs them if its profile is one for graphics.
     fn mig(&mut self, gpu: &Gpu, mig: &MigDevice) -> Result<()> {
-        let node = self.node(gpu);
-        let minors = match self.minors.take() {
-            Some(minors) => minors,
-            None => MigMinors::read()?,
-        };
-        let minors = self.minors.insert(minors);
-        let missing = &mut self.chosen.missing;
+        let name = format!("MIG device {}:{}", gpu.index, mig.index);
+        let mut missing = Vec::new();
         let tree = (self.dev_root, self.drivers);
-        let access = minors.access(gpu.minor, mig, tree, missing)?;
+        let access = self.minors.access(gpu.minor, mig, tree, &mut missing);
+        let access = access.unwrap_or_else(|error| {
+            missing.push(error.message());
+            Vec::new()
+        });
+        let files = access.iter().map(|instance| &instance.file);
+        let gone = files.filter(|file| self.files && !file.as_path().exists());
+        missing.extend(gone.map(|file| format!("{file} is missing")));
+        let node = self.complete(gpu, format_args!("{name}"), missing)?;
         let mut grant = MigGrant::from((gpu, mig));
         grant.access = access;
         grant.parent.node = node;
@@ -128,8 +163,7 @@ impl Finder<'_> {
             Some(true) => self.add_displays(&mut grant.parent),
             None if self.displays => {
                 let text = format!(
-                    "NVML does not tell the profile of MIG device {}:{}: it gets no nodes for graphics",
-                    gpu.index, mig.index
+                    "NVML does not tell the profile of {name}: it gets no nodes for graphics"
                 );
                 self.chosen.missing.push(text);
             }
@@ -139,6 +173,37 @@ impl Finder<'_> {
         Ok(())
     }
 
+    /// Returns the node of a GPU.
+    ///
+    /// # Errors
+    /// It or another part of the device is missing.
+    fn complete(
+        &self,
+        gpu: &Gpu,
+        device: fmt::Arguments<'_>,
+        mut missing: Vec<String>,
+    ) -> Result<Option<DeviceNode>> {
+        let path = HostPath::new(format!("/dev/nvidia{}", gpu.minor));
+        let mut hint = None;
+        let node = nodes::at(self.dev_root, &path, self.drivers);
+        let node = node.map_err(|error| {
+            missing.insert(0, error.message());
+            hint = Some(nodes::maker_of_gpu(gpu.minor));
+        });
+        if missing.is_empty() {
+            return Ok(node.ok());
+        }
+        // A specification without devices would be removed.
+        let kind = if self.is_demanded {
+            ErrorKind::NotFound
+        } else {
+            ErrorKind::Malformed
+        };
+        let error = Error::new(kind, format!("{device}: {}", missing.join("; ")));
+        let of_capability = || "nvidia-modprobe -f makes the node of a capability's file".into();
+        Err(error.hint(hint.unwrap_or_else(of_capability)))
+    }
+
     /// Adds a GPU's DRM nodes, if they are wanted.
     fn add_displays(&mut self, gpu: &mut Gpu) {
         if self.displays {
@@ -146,13 +211,6 @@ impl Finder<'_> {
             self.chosen.missing.extend(found.missing);
             (gpu.drm_nodes, gpu.drm_links) = (found.nodes, found.links);
         }
-    }
-
-    fn node(&mut self, gpu: &Gpu) -> Option<libnvc::host::DeviceNode> {
-        let path = HostPath::new(format!("/dev/nvidia{}", gpu.minor));
-        let node = nodes::at(self.dev_root, &path, self.drivers);
-        let missing = &mut self.chosen.missing;
-        node.map_err(|error| missing.push(error.message())).ok()
     }
 }
 
@@ -179,7 +237,6 @@ pub(crate) fn permissions(intents: &mut Vec<Intent>) {
 
 #[cfg(test)]
 mod tests {
-    use libnvc::host::DeviceNode;
     use libnvc::plan::Device;
 
     use super::*;

@@ -74,8 +74,7 @@ fn plan_answered(
     let warning = none_of_all(options, &info, &mut request);
     let dev_root = driver::dev_root(options)?;
     let drivers = CharDrivers::discover();
-    let ids = &request.devices.ids;
-    let mut chosen = devices::choose(options, ids, &info, &dev_root, &drivers)?;
+    let mut chosen = devices::choose(options, &request, &info, &dev_root, &drivers)?;
     chosen.missing.extend(warning);
     let mut driver = match (files, version) {
         (None, _) => DriverInfo::default(),
