@@ -55,6 +55,7 @@ mod configure;
 
 // request
 pub mod capability;
+mod device_name;
 pub mod options;
 pub mod request;
 pub mod require;
@@ -102,6 +103,7 @@ mod sys;
 pub use apply::Report;
 pub use configure::{Configuration, PreparedRequest, configure};
 pub use container::Target;
+pub use device_name::DeviceName;
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use hint::{Hint, Setting};
 pub use path::{ContainerPath, HostPath, STANDARD_PATH};

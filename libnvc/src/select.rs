@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use crate::device_name::{DeviceName, MIN_UUID_START, decimal, has_prefix};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::host::{DeviceInfo, FailedGpu, Gpu, MigDevice};
 use crate::request::DeviceRequest;
@@ -21,9 +22,6 @@ const LISTED: usize = 100;
 
 /// Most UUIDs in an error.
 const MAX_UUIDS: usize = 24;
-
-/// Fewest characters of a UUID that name a device, without `GPU-` or `MIG-`.
-pub(crate) const MIN_UUID_START: usize = 4;
 
 /// Chosen devices without duplicates, in the order of the request.
 #[derive(Clone, Debug, Default)]
@@ -222,58 +220,27 @@ pub fn parse_imex_channels<S: AsRef<str>>(names: &[S]) -> Result<Vec<u32>> {
         .collect()
 }
 
-/// What a device's name says without a machine: the one language of all programs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeviceName<'a> {
-    /// The index of a GPU.
-    Gpu(u32),
-    /// The indices of a GPU and of its MIG device.
-    Mig(u32, u32),
-    /// `GPU-…` or `MIG-…` in any case: a UUID, or the start of one.
-    Uuid(&'a str),
-    /// `MIG-GPU-UUID/GI/CI`, the name of a MIG device until driver 460: a GPU's UUID, and the ids of the instances.
-    Instances(&'a str, u32, u32),
-    /// A PCI address as NVML writes it.
-    Address(String),
+/// Returns true if a name is that of the GPU.
+fn is_gpu(name: &DeviceName<'_>, index: u32, uuid: Option<&str>, busid: Option<&str>) -> bool {
+    let same =
+        |known: Option<&str>, text: &str| known.is_some_and(|k| k.eq_ignore_ascii_case(text));
+    match name {
+        DeviceName::Gpu(named) => *named == index,
+        DeviceName::Uuid(text) => same(uuid, text),
+        DeviceName::Address(text) => same(busid, text),
+        DeviceName::Mig(..) | DeviceName::Instances(..) => false,
+    }
 }
 
-impl<'a> DeviceName<'a> {
-    /// Parses a name; None if it has none of these forms.
-    pub fn parse(text: &'a str) -> Option<Self> {
-        if has_prefix(text, "GPU-") || has_prefix(text, "MIG-") {
-            return Some(instances(text).unwrap_or(Self::Uuid(text)));
+/// Returns true if a name is that of a MIG device of a GPU.
+fn is_mig(name: &DeviceName<'_>, gpu: &Gpu, mig: &MigDevice) -> bool {
+    match name {
+        DeviceName::Mig(parent, index) => (*parent, *index) == (gpu.index, mig.index),
+        DeviceName::Uuid(uuid) => mig.uuid.eq_ignore_ascii_case(uuid),
+        DeviceName::Instances(uuid, gi, ci) => {
+            gpu.uuid.eq_ignore_ascii_case(uuid) && (*gi, *ci) == (mig.gi, mig.ci)
         }
-        if let Some(address) = pci_address(text) {
-            return Some(Self::Address(address));
-        }
-        match mig_indices(text) {
-            Some((gpu, mig)) => Some(Self::Mig(gpu, mig)),
-            None => decimal(text).map(Self::Gpu),
-        }
-    }
-
-    /// Returns true if this is the GPU's name.
-    fn is_gpu(&self, index: u32, uuid: Option<&str>, busid: Option<&str>) -> bool {
-        let same =
-            |known: Option<&str>, text: &str| known.is_some_and(|k| k.eq_ignore_ascii_case(text));
-        match self {
-            Self::Gpu(named) => *named == index,
-            Self::Uuid(text) => same(uuid, text),
-            Self::Address(text) => same(busid, text),
-            Self::Mig(..) | Self::Instances(..) => false,
-        }
-    }
-
-    /// Returns true if this is the name of a MIG device of a GPU.
-    fn is_mig(&self, gpu: &Gpu, mig: &MigDevice) -> bool {
-        match self {
-            Self::Mig(parent, index) => (*parent, *index) == (gpu.index, mig.index),
-            Self::Uuid(uuid) => mig.uuid.eq_ignore_ascii_case(uuid),
-            Self::Instances(uuid, gi, ci) => {
-                gpu.uuid.eq_ignore_ascii_case(uuid) && (*gi, *ci) == (mig.gi, mig.ci)
-            }
-            Self::Gpu(_) | Self::Address(_) => false,
-        }
+        DeviceName::Gpu(_) | DeviceName::Address(_) => false,
     }
 }
 
@@ -285,14 +252,14 @@ fn find<'a>(gpus: &'a [Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<Fo
     let Some(name) = DeviceName::parse(item) else {
         return Ok(None);
     };
-    let is_meant = |gpu: &&Gpu| name.is_gpu(gpu.index, Some(&gpu.uuid), Some(&gpu.busid));
+    let is_meant = |gpu: &&Gpu| is_gpu(&name, gpu.index, Some(&gpu.uuid), Some(&gpu.busid));
     if let Some(gpu) = gpus.iter().find(is_meant) {
         return Ok(Some((gpu, None)));
     }
     let migs = gpus
         .iter()
         .flat_map(|gpu| gpu.mig_devices.iter().map(move |mig| (gpu, mig)));
-    if let Some((gpu, mig)) = migs.clone().find(|(gpu, mig)| name.is_mig(gpu, mig)) {
+    if let Some((gpu, mig)) = migs.clone().find(|(gpu, mig)| is_mig(&name, gpu, mig)) {
         return Ok(Some((gpu, Some(mig))));
     }
     let gone = lost.iter().find(|gpu| {
@@ -300,7 +267,7 @@ fn find<'a>(gpus: &'a [Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<Fo
         match &name {
             DeviceName::Mig(index, _) => *index == gpu.index,
             DeviceName::Instances(named, ..) => uuid.is_some_and(|u| u.eq_ignore_ascii_case(named)),
-            name => name.is_gpu(gpu.index, uuid, gpu.busid.as_deref()),
+            name => is_gpu(&name, gpu.index, uuid, gpu.busid.as_deref()),
         }
     });
     match (gone, name) {
@@ -365,70 +332,6 @@ fn ambiguous(item: &str, uuids: &[&str]) -> Error {
         let _ = write!(cause, " and {} more", uuids.len() - listed.len());
     }
     Error::fault(ErrorKind::InvalidArgument, item, cause).hint("write more of the UUID")
-}
-
-pub(crate) fn has_prefix(text: &str, prefix: &str) -> bool {
-    text.get(..prefix.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-}
-
-/// Parses a whole decimal number; like C's `strtoul`, it allows a plus sign.
-fn decimal(text: &str) -> Option<u32> {
-    let digits = text.strip_prefix('+').unwrap_or(text);
-    // A second sign would be accepted by `parse`.
-    if digits.starts_with('+') {
-        return None;
-    }
-    digits.parse().ok()
-}
-
-/// Parses `MIG-GPU-UUID/GI/CI`.
-fn instances(text: &str) -> Option<DeviceName<'_>> {
-    let text = has_prefix(text, "MIG-GPU-").then(|| text.get("MIG-".len()..))??;
-    let mut parts = text.split('/');
-    let (gpu, gi, ci) = (parts.next()?, parts.next()?, parts.next()?);
-    let number = |text: &str| {
-        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
-        is_plain.then(|| text.parse().ok())?
-    };
-    let name = DeviceName::Instances(gpu, number(gi)?, number(ci)?);
-    parts.next().is_none().then_some(name)
-}
-
-/// Parses the two numbers at the start of `G:M…` and ignores the rest, like scanf.
-fn mig_indices(text: &str) -> Option<(u32, u32)> {
-    let (gpu, rest) = text.split_once(':')?;
-    let digits = rest
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(rest.len());
-    Some((decimal(gpu)?, rest.get(..digits)?.parse().ok()?))
-}
-
-/// Normalizes a PCI address to `%08x:%02x:%02x.0`; only domain, bus and device are parsed, like scanf.
-fn pci_address(text: &str) -> Option<String> {
-    let (domain, rest) = text.split_once(':')?;
-    let domain = domain
-        .strip_prefix("0x")
-        .or_else(|| domain.strip_prefix("0X"))
-        .unwrap_or(domain);
-    let domain = hexadecimal(domain)?;
-    let (bus, rest) = rest.split_once(':')?;
-    if bus.len() > 2 {
-        return None;
-    }
-    let bus = hexadecimal(bus)?;
-    let digits = rest
-        .bytes()
-        .take(2)
-        .take_while(u8::is_ascii_hexdigit)
-        .count();
-    let device = hexadecimal(rest.get(..digits)?)?;
-    Some(format!("{domain:08x}:{bus:02x}:{device:02x}.0"))
-}
-
-fn hexadecimal(digits: &str) -> Option<u32> {
-    let only_digits = digits.bytes().all(|b| b.is_ascii_hexdigit());
-    (only_digits && !digits.is_empty()).then(|| u32::from_str_radix(digits, 16).ok())?
 }
 
 fn lost_error(item: &str, gpu: &FailedGpu) -> Error {

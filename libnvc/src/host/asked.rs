@@ -8,7 +8,7 @@ use super::DriverRoot;
 use super::integrated::is_its_name;
 use super::procfs::{self, ModuleGpu};
 use super::query::{AskedGpu, Only};
-use crate::select::{DeviceName, MIN_UUID_START, has_prefix};
+use crate::device_name::{DeviceName, MIN_UUID_START, has_prefix};
 
 /// The GPUs that NVML is asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum GpusAsked {
     /// All.
     #[default]
     All,
-    /// Those of these names, in the grammar of [`select_devices`](crate::select::select_devices); all if there are
+    /// Those of these names, in the grammar of [`DeviceName`]; all if there are
     /// none, if a name does not tell its GPU without NVML, or if NVML's answer is not the expected one.
     Named(Vec<String>),
     /// None: the driver's versions are enough.

@@ -8,6 +8,7 @@ use std::ffi::CString;
 use super::protocol::{
     AskedGpu, Fault, GpuAnswer, GpuFault, GpuReport, Message, MigReport, Only, PciReport, Versions,
 };
+use crate::device_name::DeviceName;
 use crate::sys::nvml::{
     Device, FUNCTION_NOT_FOUND, NOT_FOUND, NOT_SUPPORTED, Nvml, NvmlFailure, Reason,
 };
@@ -88,7 +89,7 @@ fn expected(
             } => {
                 let same = |uuid: &String| uuid.eq_ignore_ascii_case(&report.uuid);
                 let mut migs = report.mig_devices.iter();
-                report.pci.to_string().ends_with(address)
+                DeviceName::parse(address) == Some(DeviceName::Address(report.pci.to_string()))
                     && uuid.as_ref().is_none_or(same)
                     && instances.is_none_or(|wanted| migs.any(|mig| (mig.gi, mig.ci) == wanted))
             }

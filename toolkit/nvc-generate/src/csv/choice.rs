@@ -5,8 +5,8 @@
 //! request never gets more than they give.
 
 use libnvc::host::{Gpu, ListedGpu};
-use libnvc::select::{DeviceName, devices_here, select_devices};
-use libnvc::{Error, ErrorKind, Result};
+use libnvc::select::{devices_here, select_devices};
+use libnvc::{DeviceName, Error, ErrorKind, Result};
 
 use super::listing::Listing;
 

@@ -1,6 +1,6 @@
 //! Decides in mode jit-cdi whether a container may configure or monitor the machine's MIG devices.
 
-use libnvc::select::DeviceName;
+use libnvc::DeviceName;
 
 use super::{Container, Environment, Error, MIG_CONFIG, MIG_MONITOR};
 

@@ -10,8 +10,8 @@ use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
 
 use indexmap::IndexSet;
+use libnvc::DeviceName;
 use libnvc::request::MAX_NAMES;
-use libnvc::select::DeviceName;
 use nvc_cdi::names::{self, QualifiedName};
 
 use super::distinct::distinct;
