@@ -267,7 +267,7 @@ fn find<'a>(gpus: &'a [Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<Fo
         match &name {
             DeviceName::Mig(index, _) => *index == gpu.index,
             DeviceName::Instances(named, ..) => uuid.is_some_and(|u| u.eq_ignore_ascii_case(named)),
-            name => is_gpu(&name, gpu.index, uuid, gpu.busid.as_deref()),
+            name => is_gpu(name, gpu.index, uuid, gpu.busid.as_deref()),
         }
     });
     match (gone, name) {
