@@ -5,7 +5,7 @@
 use std::fs;
 
 /// Returns the name of a user or group.
-pub(super) fn name(file: &str, id: u32) -> Option<String> {
+pub fn name(file: &str, id: u32) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -23,13 +23,13 @@ use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 use owner::Caller;
 use walk::{PathTrust, Place, failed, find};
 
+pub mod accounts;
 pub mod cause;
 pub mod draft;
 pub mod ours;
 pub mod programs;
 pub mod shell;
 
-mod accounts;
 mod acl;
 mod attributes;
 mod handed;

@@ -146,7 +146,7 @@ fn checks(line: &CommandLine) -> Vec<Check> {
         ("libraries", libraries),
     ];
     of_driver.extend(nvml);
-    of_driver.push(("fabric manager", hardware::fabric()));
+    of_driver.push(("fabric manager", Vec::from_iter(hardware::fabric())));
     let mut lists = of_driver.iter().flat_map(|(_, findings)| findings);
     let driver_works = lists.all(|finding| !finding.level.is_wrong());
     // A file that cannot be read says nothing, and no command can change it.
@@ -157,17 +157,17 @@ fn checks(line: &CommandLine) -> Vec<Check> {
     let others = [
         (
             "persistence",
-            driver::persistence(&place, persists == Some(true)),
+            Vec::from_iter(driver::persistence(&place, persists == Some(true))),
         ),
-        ("MPS", driver::mps(&place)),
+        ("MPS", Vec::from_iter(driver::mps(&place))),
         ("config.toml", of_config),
-        ("SELinux", settings::selinux()),
+        ("SELinux", Vec::from_iter(settings::selinux())),
         ("programs", toolkit::programs(&config, &registry)),
         ("docker", docker::all(&registry)),
         ("containerd", containerd::all(&config, &registry)),
         ("CRI-O", crio::all(&registry)),
         ("systemd", units::all(&units, driver_works)),
-        ("runc", engines::runc()),
+        ("runc", Vec::from_iter(engines::runc())),
         ("podman", engines::hooks()),
         (
             "CDI specifications",

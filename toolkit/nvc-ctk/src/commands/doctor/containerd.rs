@@ -27,11 +27,9 @@ fn findings(config: &Config, registry: &Registry) -> Result<Vec<Finding>, Findin
     let mut findings = Vec::from_iter(not_imported(files));
     if findings.is_empty() && runtimes.is_empty() {
         // docker's own containerd needs none.
-        let is_docker_s = find("dockerd").is_some();
-        return Ok(if is_docker_s {
-            Vec::new()
-        } else {
-            pods.not_registered()
+        return Ok(match find("dockerd") {
+            Some(_) => Vec::new(),
+            None => pods.not_registered(),
         });
     }
     findings.extend(specifications::unread_of(registry, "containerd", files));
@@ -98,27 +96,16 @@ fn listed(info: &Value) -> Option<Vec<String>> {
 fn hidden(main: &Text, drop_in: &Text) -> Option<Finding> {
     let replaces =
         containerd::version("containerd").is_some_and(|version| version.first() == Some(&1));
-    let found = containerd::hidden(
-        &main.path,
-        &main.text,
-        &drop_in.path,
-        &drop_in.text,
-        replaces,
-    );
-    let hidden = found.ok()?;
-    let first = hidden.keys.first()?;
-    let more = match hidden.keys.len() {
-        1 => String::new(),
-        n => format!(" and {} more", n - 1),
+    let hidden = containerd::hidden(main, drop_in, replaces).ok()?;
+    let (more, details) = match hidden.keys.len() {
+        0 | 1 => (String::new(), Vec::new()),
+        n => (format!(" and {} more", n - 1), hidden.keys.clone()),
     };
+    let first = hidden.keys.first()?;
     let (own, path) = (drop_in.path.display(), main.path.display());
     let options = hidden.options + &drop_in_option(drop_in);
     Some(Finding {
-        details: if hidden.keys.len() > 1 {
-            hidden.keys.clone()
-        } else {
-            Vec::new()
-        },
+        details,
         ..Finding::wrong(
             format!("{own} hides {first}{more} of {path}"),
             "an edit of containerd's configuration has no effect",

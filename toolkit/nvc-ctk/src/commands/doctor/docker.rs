@@ -39,8 +39,7 @@ pub(super) fn all(registry: &Registry) -> Vec<Finding> {
         origin: files.origin,
         settings,
     };
-    let is_installed = find("dockerd").is_some();
-    if !is_installed {
+    if find("dockerd").is_none() {
         return findings;
     }
     let file_is_right = findings.iter().all(|finding| !finding.level.is_wrong());
@@ -74,14 +73,13 @@ struct File {
 /// Describes a variable that sends docker's client to another machine, or to nobody.
 fn elsewhere() -> Option<Finding> {
     let host = std::env::var("DOCKER_HOST").ok()?;
-    if host.is_empty() || host.starts_with("unix://") {
-        return None;
-    }
-    let what =
-        format!("DOCKER_HOST is {host}: docker's client does not ask this machine's dockerd");
-    let symptom = "docker run --gpus gives the other machine's GPUs, or fails";
-    let repair = step("unset DOCKER_HOST").and("nvidia-ctk doctor");
-    Some(Finding::advice(what, symptom, repair))
+    (!host.is_empty() && !host.starts_with("unix://")).then(|| {
+        Finding::advice(
+            format!("DOCKER_HOST is {host}: docker's client does not ask this machine's dockerd"),
+            "docker run --gpus gives the other machine's GPUs, or fails",
+            step("unset DOCKER_HOST").and("nvidia-ctk doctor"),
+        )
+    })
 }
 
 /// Describes a docker that does not answer.
@@ -213,24 +211,17 @@ fn compare(file: &File, engine: &Daemon) -> Vec<Finding> {
         let symptom = "containers without --runtime get no GPU";
         findings.push(Finding::wrong(what, symptom, reload()));
     }
-    let is_registered = registered(settings).next().is_some()
-        || engine
-            .runtimes
-            .keys()
-            .any(|name| name.starts_with("nvidia"));
+    let mut known = engine.runtimes.keys();
+    let is_registered =
+        registered(settings).next().is_some() || known.any(|name| name.starts_with("nvidia"));
     if !is_registered && find(RUNTIME).is_some() {
-        let reads = file
-            .origin
-            .as_ref()
-            .map(|origin| format!(", which reads {path} ({origin}),"));
-        findings.push(Finding::advice(
-            format!(
-                "dockerd{} does not know the runtime nvidia",
-                reads.unwrap_or_default()
-            ),
-            UNKNOWN_RUNTIME,
-            registration("docker", ""),
-        ));
+        let origin = file.origin.iter();
+        let reads: String = origin
+            .map(|origin| format!(", which reads {path} ({origin}),"))
+            .collect();
+        let what = format!("dockerd{reads} does not know the runtime nvidia");
+        let repair = registration("docker", "");
+        findings.push(Finding::advice(what, UNKNOWN_RUNTIME, repair));
     }
     findings.extend(cdi(file, engine));
     findings

@@ -22,36 +22,25 @@ use crate::query;
 pub(super) const VERSION: &str = "/proc/driver/nvidia/version";
 
 pub(super) fn module(place: &Place) -> Vec<Finding> {
-    if place.kind != Kind::Usual {
-        return Vec::new();
-    }
-    if Path::new(VERSION).exists() {
-        mismatch(place)
-    } else {
-        vec![hardware::no_module()]
-    }
+    let found = match place.kind {
+        Kind::Usual if Path::new(VERSION).exists() => mismatch(place),
+        Kind::Usual => Some(hardware::no_module()),
+        Kind::Wsl | Kind::Tegra => None,
+    };
+    Vec::from_iter(found)
 }
 
 /// Checks that module and libraries have the same version.
-fn mismatch(place: &Place) -> Vec<Finding> {
-    let host = DriverRoot::open(Path::new("/")).ok();
-    let module = host.and_then(|host| procfs::module_version(&host));
-    let libraries = nvc_generate::driver_files::version(&place.root).ok();
-    match (module, libraries) {
-        // An installer may have left others beside those of the module.
-        (Some(_), Some(_)) if libraries::driver(&place.root).is_ok() => Vec::new(),
-        (Some(module), Some(libraries)) if module != libraries => {
-            let what =
-                format!("the module is of driver {module}, the libraries are of {libraries}");
-            let symptom = "nvidia-smi: Driver/library version mismatch";
-            vec![Finding::fatal(
-                what,
-                symptom,
-                step("reboot, or unload the modules and load those of the libraries' driver"),
-            )]
-        }
-        _ => Vec::new(),
-    }
+fn mismatch(place: &Place) -> Option<Finding> {
+    let module = procfs::module_version(&DriverRoot::open(Path::new("/")).ok()?)?;
+    let libraries = nvc_generate::driver_files::version(&place.root).ok()?;
+    // An installer may have left others beside those of the module.
+    (libraries != module && libraries::driver(&place.root).is_err()).then(|| {
+        let what = format!("the module is of driver {module}, the libraries are of {libraries}");
+        let symptom = "nvidia-smi: Driver/library version mismatch";
+        let repair = "reboot, or unload the modules and load those of the libraries' driver";
+        Finding::fatal(what, symptom, step(repair))
+    })
 }
 
 /// Asks NVML for the GPUs; also returns whether all are in persistence mode.
@@ -92,11 +81,8 @@ pub(super) fn nvml(place: &Place) -> (Vec<Finding>, bool) {
         ));
     }
     for index in &info.divided {
-        let has_devices = info
-            .gpus
-            .iter()
-            .any(|gpu| gpu.index == *index && !gpu.mig_devices.is_empty());
-        if !has_devices {
+        let mut gpus = info.gpus.iter();
+        if !gpus.any(|gpu| gpu.index == *index && !gpu.mig_devices.is_empty()) {
             let what = format!("GPU {index} is in MIG mode and has no MIG devices");
             let repair = format!(
                 "nvidia-smi mig -i {index} -cgi PROFILE -C, or nvidia-smi -i {index} -mig 0"
@@ -148,24 +134,21 @@ fn mig(place: &Place) -> Option<Finding> {
 }
 
 /// Says which containers are clients of an MPS server.
-pub(super) fn mps(place: &Place) -> Vec<Finding> {
-    let socket = place.path("/tmp/nvidia-mps/control");
-    let is_socket = socket
-        .metadata()
-        .is_ok_and(|facts| facts.file_type().is_socket());
-    let what = "an MPS control daemon has /tmp/nvidia-mps";
-    let symptom =
-        "containers of nvidia-container-cli and mode legacy are its clients, all others are not";
-    let repair =
-        step("for others bind it in: docker run -v /tmp/nvidia-mps:/tmp/nvidia-mps:ro ...");
-    let finding = is_socket.then(|| Finding::advice(what, symptom, repair));
-    finding.into_iter().collect()
+pub(super) fn mps(place: &Place) -> Option<Finding> {
+    let facts = place.path("/tmp/nvidia-mps/control").metadata().ok()?;
+    facts.file_type().is_socket().then(|| {
+        Finding::advice(
+            "an MPS control daemon has /tmp/nvidia-mps",
+            "containers of nvidia-container-cli and mode legacy are its clients, all others are not",
+            step("for others bind it in: docker run -v /tmp/nvidia-mps:/tmp/nvidia-mps:ro ..."),
+        )
+    })
 }
 
 /// Looks for the daemon, which is not needed if persistence mode is on anyway.
-pub(super) fn persistence(place: &Place, is_on: bool) -> Vec<Finding> {
+pub(super) fn persistence(place: &Place, is_on: bool) -> Option<Finding> {
     if is_on {
-        return Vec::new();
+        return None;
     }
     let programs = [
         "/usr/bin/nvidia-persistenced",
@@ -175,9 +158,7 @@ pub(super) fn persistence(place: &Place, is_on: bool) -> Vec<Finding> {
         "/run/nvidia-persistenced/socket",
         "/var/run/nvidia-persistenced/socket",
     ];
-    let Some(program) = programs.iter().find(|path| place.path(path).exists()) else {
-        return Vec::new();
-    };
+    let program = programs.iter().find(|path| place.path(path).exists())?;
     let mut paths = socket
         .iter()
         .flat_map(|path| [path.into(), place.path(path)]);
@@ -197,16 +178,16 @@ pub(super) fn persistence(place: &Place, is_on: bool) -> Vec<Finding> {
                 path.display()
             )
         }
-        Some(_) => return Vec::new(),
+        Some(_) => return None,
         None => "nvidia-persistenced is installed and does not run".into(),
     };
     let finding = |repair| Finding::advice(&*what, "each first use of a GPU takes seconds", repair);
     // Distributions' packages have a unit, NVIDIA's installer has none.
-    vec![if has_unit("nvidia-persistenced.service") {
+    Some(if has_unit("nvidia-persistenced.service") {
         finding(command("systemctl enable --now nvidia-persistenced"))
     } else if place.is_host() {
         finding(command(*program)).note("it has no systemd unit here: start it at each boot")
     } else {
         finding(step("start it where the driver is"))
-    }]
+    })
 }

@@ -63,22 +63,15 @@ pub(super) fn directories() -> Vec<PathBuf> {
     programs::directories(std::env::var_os("PATH").as_deref())
 }
 
-pub(super) fn runc() -> Vec<Finding> {
-    let Ok(text) = ask("runc", &["--version"]) else {
-        return Vec::new();
-    };
-    let is_forgetful = match version_in(&text).as_deref() {
-        Some([1, 1, patch, ..]) => LOSES_DEVICES.contains(patch),
-        _ => false,
-    };
-    let uses_systemd = Path::new("/run/systemd/system").exists();
-    if !is_forgetful || !uses_systemd || !Path::new("/dev/nvidiactl").exists() {
-        return Vec::new();
+pub(super) fn runc() -> Option<Finding> {
+    let version = version_in(&ask("runc", &["--version"]).ok()?)?;
+    let is_forgetful = matches!(version[..], [1, 1, patch, ..] if LOSES_DEVICES.contains(&patch));
+    let mut paths = ["/run/systemd/system", "/dev/nvidiactl"].iter();
+    if !is_forgetful || !paths.all(|path| Path::new(path).exists()) {
+        return None;
     }
     // Hook and runtime make those of their own containers' devices only.
-    let Some(node) = links::missing() else {
-        return Vec::new();
-    };
+    let node = links::missing()?;
     let what = format!(
         "this runc forgets devices that have no link in /dev/char, as {}",
         node.display()
@@ -86,9 +79,9 @@ pub(super) fn runc() -> Vec<Finding> {
     let symptom = "containers lose their GPUs at systemctl daemon-reload: NVML: Unknown Error";
     // Not --create-all, which needs GPUs on PCI: the nodes exist.
     let repair = command("nvidia-ctk system create-dev-char-symlinks");
-    vec![Finding::wrong(what, symptom, repair).note(
+    Some(Finding::wrong(what, symptom, repair).note(
         "the packages do this at installation and at each boot; start containers again that have lost their GPU",
-    )]
+    ))
 }
 
 /// Checks the hooks that podman runs in every container.

@@ -33,28 +33,23 @@ pub(super) fn no_module() -> Finding {
             ),
         );
     }
-    let of = |gpu: &Gpu, names: &[&str]| {
-        gpu.driver
-            .as_deref()
-            .is_some_and(|own| names.contains(&own))
+    let held = |names: &[&str]| {
+        let mut gpus = gpus.iter().flatten();
+        gpus.find_map(|gpu| {
+            let driver = gpu.driver.as_deref()?;
+            names.contains(&driver).then_some((driver, &gpu.bus))
+        })
     };
-    let held = |names: &[&str]| gpus.iter().flatten().find(|gpu| of(gpu, names));
     let modules = read("/proc/modules").unwrap_or_default();
     let is_loaded = modules.lines().any(|line| line.starts_with("nouveau "));
     if is_loaded || held(&["nouveau"]).is_some() {
         let repair = "echo blacklist nouveau > /etc/modprobe.d/nouveau.conf, rebuild the initial ramdisk, and reboot";
         return Finding::fatal("the module nouveau has the GPUs", NO_GPU, step(repair));
     }
-    if let Some(gpu) = held(&["vfio-pci", "pci-stub", "nova_core"]) {
-        let driver = gpu.driver.as_deref().unwrap_or_default();
-        let what = format!(
-            "{driver} has the GPU {}, and the module nvidia is not loaded",
-            gpu.bus
-        );
-        let repair = command(format!(
-            "echo {0} > {DEVICES}/{0}/driver/unbind && modprobe nvidia",
-            gpu.bus
-        ));
+    if let Some((driver, bus)) = held(&["vfio-pci", "pci-stub", "nova_core"]) {
+        let what = format!("{driver} has the GPU {bus}, and the module nvidia is not loaded");
+        let unbind = format!("{DEVICES}/{bus}/driver/unbind");
+        let repair = command(format!("echo {bus} > {unbind} && modprobe nvidia"));
         let note = "this takes the GPU from virtual machines; to keep it across a reboot, remove the driver's options \
                     from the kernel's command line and /etc/modprobe.d";
         return Finding::fatal(what, NO_GPU, repair).note(note);
@@ -116,19 +111,19 @@ fn gpus() -> Option<Vec<Gpu>> {
 }
 
 /// Machines with NVSwitches need the fabric manager.
-pub(super) fn fabric() -> Vec<Finding> {
+pub(super) fn fabric() -> Option<Finding> {
     let has_switches = Path::new("/dev/nvidia-nvswitch0").exists()
         || fs::read_dir("/proc/driver/nvidia-nvswitch/devices")
             .is_ok_and(|mut devices| devices.next().is_some());
-    if !has_switches || Path::new("/run/nvidia-fabricmanager/socket").exists() || is_managed() {
-        return Vec::new();
-    }
-    let finding = Finding::wrong(
-        "this machine has NVSwitches, and nvidia-fabricmanager does not run",
-        "nvidia-smi works, and cuInit returns 802: system not yet initialized",
-        command("systemctl enable --now nvidia-fabricmanager"),
-    );
-    vec![finding.note("its version must be the driver's")]
+    let is_managed = || Path::new("/run/nvidia-fabricmanager/socket").exists() || is_managed();
+    (has_switches && !is_managed()).then(|| {
+        Finding::wrong(
+            "this machine has NVSwitches, and nvidia-fabricmanager does not run",
+            "nvidia-smi works, and cuInit returns 802: system not yet initialized",
+            command("systemctl enable --now nvidia-fabricmanager"),
+        )
+        .note("its version must be the driver's")
+    })
 }
 
 /// Returns true if a process is the fabric manager: without a socket for virtual machines it has only a port.

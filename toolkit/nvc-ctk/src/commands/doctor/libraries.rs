@@ -34,7 +34,7 @@ const WANTED: [(&str, &str); 2] = [
 pub(super) fn all(place: &Place) -> Vec<Finding> {
     match place.kind {
         Kind::Usual => {}
-        Kind::Wsl => return of_windows(),
+        Kind::Wsl => return Vec::from_iter(of_windows()),
         Kind::Tegra => return Vec::new(),
     }
     let driver = match driver(&place.root) {
@@ -76,16 +76,14 @@ pub(super) fn driver(root: &Path) -> libnvc::Result<DriverInfo> {
 }
 
 /// Checks the libraries under WSL2, where Windows mounts its driver.
-fn of_windows() -> Vec<Finding> {
+fn of_windows() -> Option<Finding> {
     const LIBRARY: &str = "/usr/lib/wsl/lib/libdxcore.so";
-    if Path::new(LIBRARY).exists() {
-        return Vec::new();
-    }
-    vec![Finding::fatal(
-        format!("{LIBRARY} is missing: Windows has not mounted its driver"),
-        "no adapters were found",
-        step("install NVIDIA's driver for Windows; in Windows: wsl --update, then wsl --shutdown"),
-    )]
+    (!Path::new(LIBRARY).exists()).then(|| {
+        let what = format!("{LIBRARY} is missing: Windows has not mounted its driver");
+        let repair =
+            "install NVIDIA's driver for Windows; in Windows: wsl --update, then wsl --shutdown";
+        Finding::fatal(what, "no adapters were found", step(repair))
+    })
 }
 
 fn ldconfig(place: &Place) -> Repair {

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
+use nvc_hostfile::accounts::name;
 
 use libnvc::host::{DriverRoot, major_of, procfs};
 
+use super::Finding;
 use super::driver::VERSION;
 use super::engines::find;
 use super::place::{Kind, Place};
-use super::{Finding, read};
 use crate::commands::repair::{command, step, word};
 
 /// A device node that the driver needs.
@@ -32,7 +33,8 @@ pub(super) fn all(place: &Place) -> Vec<Finding> {
     }
     let major = |driver| major_of(driver).ok().flatten();
     let (nvidia, uvm) = (major("nvidia"), major("nvidia-uvm"));
-    let mut findings = missing(&control_nodes(place, nvidia, uvm));
+    let control = control_nodes(place, nvidia, uvm);
+    let mut findings = Vec::from_iter(missing(&control));
     for (driver, major) in [("nvidia", nvidia), ("nvidia-uvm", uvm)] {
         if major.is_none() {
             findings.push(Finding::wrong(
@@ -44,8 +46,7 @@ pub(super) fn all(place: &Place) -> Vec<Finding> {
     }
     let gpus = gpu_nodes(place, nvidia);
     findings.extend(missing(&gpus));
-    let nodes = control_nodes(place, nvidia, uvm).into_iter().chain(gpus);
-    let nodes: Vec<_> = nodes.collect();
+    let nodes: Vec<_> = control.into_iter().chain(gpus).collect();
     findings.extend(nodes.iter().filter_map(RequiredNode::finding));
     if findings.is_empty() {
         findings.extend(refused(&nodes));
@@ -117,30 +118,25 @@ fn gpu_nodes(place: &Place, nvidia: Option<u32>) -> Vec<RequiredNode> {
 }
 
 /// Returns one finding for all nodes that are missing and whose driver is there.
-fn missing(nodes: &[RequiredNode]) -> Vec<Finding> {
+fn missing(nodes: &[RequiredNode]) -> Option<Finding> {
     let is_missing = |node: &&RequiredNode| {
         node.major.is_some() && Path::new(&node.path).symlink_metadata().is_err()
     };
     let missing: Vec<_> = nodes.iter().filter(is_missing).collect();
-    let Some((last, others)) = missing.split_last() else {
-        return Vec::new();
-    };
-    let what = if others.is_empty() {
-        format!("{} is missing", last.path)
-    } else {
-        let others: Vec<_> = others.iter().map(|node| node.path.as_str()).collect();
-        format!("{} and {} are missing", others.join(", "), last.path)
+    let paths: Vec<_> = missing.iter().map(|node| node.path.as_str()).collect();
+    let what = match paths.split_last()? {
+        (last, []) => format!("{last} is missing"),
+        (last, others) => format!("{} and {last} are missing", others.join(", ")),
     };
     let mut commands: Vec<&str> = missing.iter().map(|node| node.make.as_str()).collect();
     commands.dedup();
-    let symptom = missing.first().map_or("", |node| node.symptom);
+    let symptom = missing.first()?.symptom;
     let repair = command(commands.join(" && "));
-    let is_fatal = missing.iter().any(|node| node.path.ends_with("/nvidiactl"));
-    vec![if is_fatal {
+    Some(if paths.iter().any(|path| path.ends_with("/nvidiactl")) {
         Finding::fatal(what, symptom, repair)
     } else {
         Finding::wrong(what, symptom, repair)
-    }]
+    })
 }
 
 impl RequiredNode {
@@ -186,7 +182,7 @@ fn refused(nodes: &[RequiredNode]) -> Option<Finding> {
     let mut paths = nodes.iter().map(|node| node.path.as_str());
     let path = paths.find(|path| access(*path, both) == Err(Errno::EACCES))?;
     let facts = std::fs::metadata(path).ok()?;
-    let group = group_of(facts.gid());
+    let group = name("/etc/group", facts.gid()).unwrap_or_else(|| facts.gid().to_string());
     let repair = match (facts.permissions().mode() & 0o060, facts.gid()) {
         (0o060, 1..) => format!("sudo usermod --append --groups={group} $USER, and log in again"),
         _ => format!("sudo chmod 666 {}", word(&path)),
@@ -196,17 +192,6 @@ fn refused(nodes: &[RequiredNode]) -> Option<Finding> {
         "nvidia-smi: No devices were found; your rootless containers have no GPU",
         step(repair),
     ))
-}
-
-/// Returns a group's name, or its number.
-fn group_of(id: u32) -> String {
-    let text = read("/etc/group").unwrap_or_default();
-    let mut lines = text.lines().map(|line| line.split(':'));
-    let name = lines.find_map(|mut fields| {
-        let name = fields.next()?;
-        (fields.nth(1)? == id.to_string()).then(|| name.to_owned())
-    });
-    name.unwrap_or_else(|| id.to_string())
 }
 
 #[cfg(test)]

@@ -68,16 +68,14 @@ impl Place {
     }
 
     /// Checks that the configuration names the place.
-    pub(super) fn findings(&self, config: &Config) -> Vec<Finding> {
+    pub(super) fn finding(&self, config: &Config) -> Option<Finding> {
         let configured = configured(config);
-        if configured == self.root {
-            return Vec::new();
-        }
-        let (named, found) = (configured.display(), self.root.display());
-        let what = format!("{ROOT} is {named}, which has no driver; the driver is in {found}");
-        let repair = settings::set(config, ROOT, found);
-        let symptom = "containers: load library failed: libnvidia-ml.so.1, or no driver files";
-        vec![Finding::fatal(what, symptom, repair)]
+        (configured != self.root).then(|| {
+            let (named, found) = (configured.display(), self.root.display());
+            let what = format!("{ROOT} is {named}, which has no driver; the driver is in {found}");
+            let symptom = "containers: load library failed: libnvidia-ml.so.1, or no driver files";
+            Finding::fatal(what, symptom, settings::set(config, ROOT, found))
+        })
     }
 }
 

@@ -67,26 +67,23 @@ pub(super) fn config(line: &CommandLine) -> (Config, Vec<Finding>) {
     }
 }
 
-pub(super) fn selinux() -> Vec<Finding> {
-    if read("/sys/fs/selinux/enforce").as_deref().map(str::trim) != Some("1") {
-        return Vec::new();
-    }
-    // Docker confines containers only if its configuration enables that.
-    let confines = |text: String| text.contains("\"selinux-enabled\": true");
-    if find("podman").is_none() && !read("/etc/docker/daemon.json").is_some_and(confines) {
-        return Vec::new();
-    }
-    let is_on = |name: &str| {
-        let state = read(&format!("/sys/fs/selinux/booleans/{name}")).unwrap_or_default();
+pub(super) fn selinux() -> Option<Finding> {
+    let is_one = |name: &str| {
+        let state = read(&format!("/sys/fs/selinux/{name}")).unwrap_or_default();
         state.trim_start().starts_with('1')
     };
-    if is_on("container_use_devices") || is_on("container_use_xserver_devices") {
-        return Vec::new();
-    }
-    let what = "SELinux does not let containers use devices";
-    vec![Finding::wrong(
-        what,
-        "podman: permission denied on /dev/nvidia*",
-        command("setsebool -P container_use_devices on"),
-    )]
+    // Docker confines containers only if its configuration enables that.
+    let confines = |text: String| text.contains("\"selinux-enabled\": true");
+    let confines =
+        || find("podman").is_some() || read("/etc/docker/daemon.json").is_some_and(confines);
+    let may_use = |devices: &str| is_one(&format!("booleans/container_use_{devices}"));
+    let is_wrong =
+        is_one("enforce") && confines() && !may_use("devices") && !may_use("xserver_devices");
+    is_wrong.then(|| {
+        Finding::wrong(
+            "SELinux does not let containers use devices",
+            "podman: permission denied on /dev/nvidia*",
+            command("setsebool -P container_use_devices on"),
+        )
+    })
 }

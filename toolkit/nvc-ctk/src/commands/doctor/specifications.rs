@@ -45,13 +45,11 @@ pub(super) fn all(registry: &Registry, units: &Units, driver_works: bool) -> Vec
     for file in registry.files() {
         let mode = std::fs::metadata(&file.path).map_or(0o644, |facts| facts.permissions().mode());
         if mode & 0o004 == 0 {
-            let what = format!("{} can be read by root only", file.path.display());
-            let repair = command(format!("chmod 644 {}", word(&file.path.display())));
-            findings.push(Finding::advice(
-                what,
-                "rootless containers do not find its devices",
-                repair,
-            ));
+            let path = file.path.display();
+            let what = format!("{path} can be read by root only");
+            let symptom = "rootless containers do not find its devices";
+            let repair = command(format!("chmod 644 {}", word(&path)));
+            findings.push(Finding::advice(what, symptom, repair));
         }
     }
     findings.extend(podman(registry));
@@ -63,17 +61,15 @@ fn none(registry: &Registry, units: &Units, driver_works: bool) -> Option<Findin
     let mut files = registry.files().iter();
     let has_gpus = files.any(|file| file.spec.kind == "nvidia.com/gpu");
     // A file that cannot be read is a finding already.
-    if has_gpus || !registry.problems().is_empty() || !driver_works {
-        return None;
-    }
-    Some(Finding::advice(
-        "no specification has this machine's GPUs",
-        "podman or docker run --device nvidia.com/gpu=all: unresolvable CDI devices",
+    (!has_gpus && registry.problems().is_empty() && driver_works).then(|| {
         // What these units write is there after the next boot, too.
-        units
-            .enable()
-            .unwrap_or_else(|| toolkit::generate("nvidia.com/gpu", true)),
-    ))
+        let repair = units.enable();
+        Finding::advice(
+            "no specification has this machine's GPUs",
+            "podman or docker run --device nvidia.com/gpu=all: unresolvable CDI devices",
+            repair.unwrap_or_else(|| toolkit::generate("nvidia.com/gpu", true)),
+        )
+    })
 }
 
 /// Returns true if files in later directories define all devices of a file.
@@ -140,27 +136,18 @@ fn misnamed() -> Vec<Finding> {
 /// Finds files that podman does not read: before version 5 those of a format after 0.5.0, and those in directories that it
 /// is not told of. In version 5.5 that is /var/run/cdi.
 fn podman(registry: &Registry) -> Vec<Finding> {
-    let found = ask("podman", &["--version"]).ok();
-    let found = found.as_deref().and_then(version_in).unwrap_or_default();
-    let told = CONTAINERS
-        .iter()
-        .flat_map(|pattern| matching(Path::new(pattern)));
-    let told = told
-        .filter_map(|path| directories(&read(path.to_str()?)?))
-        .next_back();
-    let mut findings = match found[..] {
-        [major, ..] if major < 5 => too_new(registry, major),
-        _ => Vec::new(),
+    let text = ask("podman", &["--version"]).unwrap_or_default();
+    let (mut findings, usual) = match version_in(&text).as_deref() {
+        None => return Vec::new(),
+        Some([major, ..]) if *major < 5 => (too_new(registry, *major), Vec::new()),
+        Some([5, 5, ..]) => (Vec::new(), vec!["/etc/cdi".into()]),
+        Some(_) => (Vec::new(), Vec::new()),
     };
-    let usual = match found[..] {
-        [5, 5, ..] => vec!["/etc/cdi".into()],
-        _ => Vec::new(),
-    };
-    if !found.is_empty() {
-        let read = told.unwrap_or(usual);
-        let setting = "cdi_spec_dirs below [engine] in /etc/containers/containers.conf";
-        findings.extend(unread(registry, "podman", setting, &read));
-    }
+    let told = CONTAINERS.iter().flat_map(|file| matching(Path::new(file)));
+    let mut told = told.filter_map(|path| directories(&read(path.to_str()?)?));
+    let read = told.next_back().unwrap_or(usual);
+    let setting = "cdi_spec_dirs below [engine] in /etc/containers/containers.conf";
+    findings.extend(unread(registry, "podman", setting, &read));
     findings
 }
 
@@ -175,12 +162,8 @@ const CONTAINERS: [&str; 3] = [
 fn directories(text: &str) -> Option<Vec<PathBuf>> {
     fn below(table: &dyn TableLike) -> Option<Vec<PathBuf>> {
         if let Some(list) = table.get("cdi_spec_dirs").and_then(Item::as_array) {
-            return Some(
-                list.iter()
-                    .filter_map(Value::as_str)
-                    .map(PathBuf::from)
-                    .collect(),
-            );
+            let paths = list.iter().filter_map(Value::as_str);
+            return Some(paths.map(PathBuf::from).collect());
         }
         table
             .iter()
@@ -205,24 +188,20 @@ pub(super) fn unread(
     directories: &[PathBuf],
 ) -> Option<Finding> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
+    let read: Vec<_> = directories.iter().map(|path| real(path)).collect();
     let is_read = |file: &SpecFile| {
-        let own = file.path.parent().map(real);
-        directories
-            .iter()
-            .any(|directory| Some(real(directory)) == own)
+        file.path
+            .parent()
+            .is_some_and(|own| read.contains(&real(own)))
     };
-    let mut files = registry.files().iter();
-    let mut files = files
-        .by_ref()
-        .filter(|file| file.spec.kind == "nvidia.com/gpu");
+    let files = registry.files().iter();
+    let mut files = files.filter(|file| file.spec.kind == "nvidia.com/gpu");
     let first = files.next()?;
     if directories.is_empty() || is_read(first) || files.any(is_read) {
         return None;
     }
-    let names: Vec<_> = directories
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
+    let names = directories.iter().map(|path| path.display().to_string());
+    let names: Vec<_> = names.collect();
     let what = format!(
         "{engine} reads specifications in {} only, and the GPUs' is {}",
         names.join(" and "),
@@ -248,13 +227,8 @@ fn too_new(registry: &Registry, major: u32) -> Vec<Finding> {
     let finding = |file: &SpecFile| {
         let (path, version) = (file.path.display(), &file.spec.cdi_version);
         let what = format!("{path} has CDI version {version}, but podman {major} supports 0.5.0");
-        Finding::wrong(
-            what,
-            "podman: unresolvable CDI devices",
-            step(
-                "write it again with nvidia-ctk cdi generate, without --gids and with a class without a dot",
-            ),
-        )
+        let repair = "write it again with nvidia-ctk cdi generate, without --gids and with a class without a dot";
+        Finding::wrong(what, "podman: unresolvable CDI devices", step(repair))
     };
     files.map(finding).collect()
 }

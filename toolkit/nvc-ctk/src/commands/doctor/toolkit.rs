@@ -31,15 +31,17 @@ pub(super) fn settings(
     registry: &Registry,
     driver_works: bool,
 ) -> Vec<Finding> {
-    let mut findings = place.findings(config);
-    findings.extend(mode(config, place, registry, driver_works));
-    findings.extend(no_cgroups(config));
-    findings.extend(user(config));
-    findings.extend(ldcache(config, place));
-    findings.extend(variables(config));
-    findings.extend(ldconfig(config));
-    findings.extend(annotations(config));
-    findings
+    let findings = [
+        place.finding(config),
+        mode(config, place, registry, driver_works),
+        no_cgroups(config),
+        user(config),
+        ldcache(config, place),
+        variables(config),
+        ldconfig(config),
+        annotations(config),
+    ];
+    findings.into_iter().flatten().collect()
 }
 
 /// Checks annotations that were configured to be requests, and count only where the environment does.
@@ -47,14 +49,9 @@ fn annotations(config: &Config) -> Option<Finding> {
     let prefixes = &config.runtime.cdi_annotation_prefixes;
     let usual = &Config::default().runtime.cdi_annotation_prefixes;
     (!prefixes.is_empty() && prefixes != usual && !config.accept_annotations).then(|| {
-        let origin = config.origin(ANNOTATION_PREFIXES);
-        ignored_annotations(
-            config,
-            &format!(
-                "{ANNOTATION_PREFIXES} ({origin}) lists {}",
-                prefixes.join(", ")
-            ),
-        )
+        let (origin, list) = (config.origin(ANNOTATION_PREFIXES), prefixes.join(", "));
+        let what = format!("{ANNOTATION_PREFIXES} ({origin}) lists {list}");
+        ignored_annotations(config, &what)
     })
 }
 
@@ -139,11 +136,7 @@ fn no_cgroups(config: &Config) -> Option<Finding> {
 
 /// Checks that the user and the group exist, with whose ids NVML is asked.
 fn user(config: &Config) -> Option<Finding> {
-    let value = config
-        .cli
-        .user
-        .as_deref()
-        .filter(|value| !value.is_empty())?;
+    let value = config.cli.user.as_deref()?;
     let (user, group) = value.split_once(':').unwrap_or((value, ""));
     let exists = |name: &str, file: &str| {
         let start = format!("{name}:");
@@ -152,20 +145,12 @@ fn user(config: &Config) -> Option<Finding> {
         text.lines().any(|line| line.starts_with(&start)) || ask("getent", &[file, name]).is_ok()
     };
     let is_number = |name: &str| name.bytes().all(|b| b.is_ascii_digit());
-    let unknown = if !is_number(user) && !exists(user, "passwd") {
-        format!("there is no user {user}")
-    } else if !is_number(group) && !exists(group, "group") {
-        format!("there is no group {group}")
-    } else {
-        return None;
-    };
-    let what = format!("{USER} is \"{value}\", and {unknown}");
+    let mut names = [("user", user, "passwd"), ("group", group, "group")].into_iter();
+    let (kind, name, _) = names.find(|(_, name, file)| !is_number(name) && !exists(name, file))?;
+    let what = format!("{USER} is \"{value}\", and there is no {kind} {name}");
     let symptom = "docker run --gpus: parse user/group failed: no such file or directory";
-    Some(Finding::wrong(
-        what,
-        symptom,
-        set(config, USER, "root:root"),
-    ))
+    let repair = set(config, USER, "root:root");
+    Some(Finding::wrong(what, symptom, repair))
 }
 
 /// Checks that the loader's cache exists that the file names.
@@ -207,9 +192,8 @@ fn ldconfig(config: &Config) -> Option<Finding> {
 
 /// Checks the programs that docker and podman start.
 pub(super) fn programs(config: &Config, registry: &Registry) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = snap().into_iter().collect();
-    findings.extend(not_installed(registry));
-    findings.extend(no_low_level(config));
+    let first = [snap(), not_installed(registry), no_low_level(config)];
+    let mut findings: Vec<Finding> = first.into_iter().flatten().collect();
     findings.extend(missing(config));
     findings.extend(copies());
     findings
@@ -338,11 +322,9 @@ fn cdi_hook() -> Option<Finding> {
             (what, step("install nvidia-container-toolkit-base"))
         }
         Some(found) => {
-            let chmod = format!("chmod 755 {}", word(&found.display()));
-            (
-                format!("{} is not executable", found.display()),
-                command(chmod),
-            )
+            let found = found.display();
+            let repair = command(format!("chmod 755 {}", word(&found)));
+            (format!("{found} is not executable"), repair)
         }
     };
     Some(Finding::wrong(what, symptom, repair))

@@ -1,13 +1,12 @@
 //! Finds settings of the main file that the drop-in hides, because it repeats the plugin's section as it was at that
 //! time.
 
-use std::path::Path;
-
 use libnvc::Result;
 use toml_edit::Item;
 
 use super::look::registered;
 use super::section::{plugin_of, version_of};
+use crate::engine::Text;
 use crate::engine::program::is_toolkit;
 use crate::engine::tables;
 use crate::toml_values;
@@ -23,15 +22,9 @@ pub(crate) struct Hidden {
 
 /// Returns the settings of the main file that our drop-in replaces by other ones: it repeats the whole section, as that
 /// was then. `replaces` is true if this containerd takes nothing of the main file's section, as 1.x does.
-pub(crate) fn hidden(
-    path: &Path,
-    text: &str,
-    drop_in_path: &Path,
-    drop_in_text: &str,
-    replaces: bool,
-) -> Result<Hidden> {
-    let document = tables::parse(path, text)?;
-    let own = tables::parse(drop_in_path, drop_in_text)?;
+pub(crate) fn hidden(main: &Text, drop_in: &Text, replaces: bool) -> Result<Hidden> {
+    let document = tables::parse(&main.path, &main.text)?;
+    let own = tables::parse(&drop_in.path, &drop_in.text)?;
     let plugin = plugin_of(version_of(&document)?);
     let section = ["plugins", plugin];
     let parts = (
@@ -44,7 +37,7 @@ pub(crate) fn hidden(
     let mut hidden = Hidden::default();
     // The entries that we add are no copies.
     let mut added: Vec<Vec<&str>> = vec![vec!["enable_cdi"]];
-    let names = registered(drop_in_path, drop_in_text)?.into_iter();
+    let names = registered(&drop_in.path, &drop_in.text)?.into_iter();
     let names = names.filter(|(_, program)| is_toolkit(program));
     let names: Vec<String> = names.map(|(name, _)| name).collect();
     let default = tables::text(own, &["containerd", "default_runtime_name"]);
