@@ -137,7 +137,24 @@ const ALLOWED: &[(&str, &str, usize, &str)] = &[
     ("libnvc/src/sys/sandbox.rs", "from_raw_fd", 1, NO_TEXT),
     ("capi/entry.rs", "stdout()", 1, ANSWER),
     ("capi/entry.rs", "unistd::write", 1, ANSWER),
-    ("capi/logfile.rs", ".append(true)", 1, FORMATS),
+    (
+        "shared/nvc-program/src/debuglog.rs",
+        "/dev/std",
+        1,
+        "a debug log's name",
+    ),
+    (
+        "shared/nvc-program/src/debuglog.rs",
+        "stderr()",
+        1,
+        "a debug log's place",
+    ),
+    (
+        "shared/nvc-program/src/debuglog.rs",
+        ".append(true)",
+        1,
+        FORMATS,
+    ),
     ("capi/logfile.rs", "Log for ", 1, FORMATS),
     ("capi/logfile.rs", "set_logger(", 1, FORMATS),
     ("examples/rust/hook.rs", "eprintln!(", 1, FORMATS),
@@ -147,12 +164,6 @@ const ALLOWED: &[(&str, &str, usize, &str)] = &[
         "stderr()",
         1,
         NO_TEXT,
-    ),
-    (
-        "nvc-cli/nvc-commands/src/logging.rs",
-        ".append(true)",
-        1,
-        FORMATS,
     ),
     (
         "nvc-cli/nvc-commands/src/logging.rs",
