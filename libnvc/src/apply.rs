@@ -35,6 +35,7 @@ mod prepare;
 mod replace;
 mod saved_file;
 mod steps;
+mod usable;
 mod volumes;
 
 use executor::Executor;

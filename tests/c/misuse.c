@@ -74,9 +74,9 @@ static void bad_init(struct nvc_context *ctx, char *root, const char *long_text)
     FAILS(ctx, nvc_init(ctx, cfg, long_text), "too many options");
     CHECK(nvc_init(ctx, cfg, "\xff\xfe") == -1);
     cfg->root = missing;
-    FAILS(ctx, nvc_init(ctx, cfg, NULL), "change root failed: no such file or directory");
+    FAILS(ctx, nvc_init(ctx, cfg, NULL), "change root failed: /no/such/root: no such file or directory");
     cfg->root = bytes;
-    FAILS(ctx, nvc_init(ctx, cfg, NULL), "change root failed: no such file or directory");
+    FAILS(ctx, nvc_init(ctx, cfg, NULL), "change root failed: /no/such/\\xef\\xbf\\xbd\\xef\\xbf\\xbd: no such file or directory");
     cfg->root = (char *)long_text;
     CHECK(nvc_init(ctx, cfg, NULL) == -1);
     cfg->root = root;

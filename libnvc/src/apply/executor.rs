@@ -25,6 +25,7 @@ use crate::apply::prepare::{
     CacheUpdate, NamespaceRequest, Operation, PreparedPlan, RulesToAdd, SkippedIntents, Task,
 };
 use crate::apply::replace::PendingLink;
+use crate::apply::usable;
 use crate::apply::volumes::authority::{Authority, Callers};
 use crate::apply::volumes::opened::OpenDirectory;
 use crate::apply::volumes::rights::Rights;
@@ -189,6 +190,8 @@ fn all_steps(
         (false, false) => mounted.len(),
     };
     all_visible(&mounted, first_doubtful, &tree)?;
+    let places = mounted.iter().flatten().map(|mount| mount.at);
+    usable::warn(places, &tree, container, descriptors.as_fd());
     // The namespace outlives its processes while it is held open here, so check explicitly.
     container.process.check_alive()?;
     replace_by_links(pending, &mut skipped, journal)?;

@@ -15,7 +15,7 @@ mod shifted;
 mod volumes;
 mod world;
 
-use shifted::{a_container_of_shifted_users, an_idmapped_root};
+use shifted::{a_container_of_shifted_users, an_idmapped_root, closed_nodes};
 use volumes::{
     a_directory_of_the_hosts, a_directory_that_its_owner_may_not_write, an_idmapped_volume,
     another_tenants_links, links_beside_libraries, the_hosts_cache,
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         a_version_2_cgroup_that_may_not_be_changed,
         a_version_2_cgroup_that_need_not_be_changed,
     ]);
-    tests.extend(nvc_testkit::tests![&needs; a_container_of_shifted_users]);
+    tests.extend(nvc_testkit::tests![&needs; a_container_of_shifted_users, closed_nodes]);
     tests.extend(nvc_testkit::tests![&needs;
         a_directory_of_the_hosts,
         the_hosts_cache,

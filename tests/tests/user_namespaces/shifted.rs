@@ -1,6 +1,7 @@
 //! Tests containers with their own user namespaces that root configures, as daemons do.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Child;
 
 use nvc_testkit::cli::Run;
@@ -76,6 +77,35 @@ pub(crate) fn a_container_of_shifted_users() {
     // A second run finds everything in place.
     configure(&world, pid);
     end(container);
+}
+
+/// As on distributions whose nodes are for a group: the container's root is another user of the host.
+pub(crate) fn closed_nodes() {
+    let world = World::new(&Builder::default(), FIRST);
+    let says = |mode: u32| {
+        for node in ["nvidia0", "nvidiactl"] {
+            let node = world.driver.path(format!("/dev/{node}"));
+            fs::set_permissions(node, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let (mut child, pid) = container(&world, "");
+        let outcome = run(&world, pid, &host_ldconfig()).outcome().unwrap();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        outcome.stderr
+    };
+    let closed = says(0o660);
+    for text in [
+        "may not open",
+        "/dev/nvidia0 (mode 0660, owner 0:0)",
+        "/dev/nvidiactl (",
+        "NVreg_DeviceFileMode=0666",
+    ] {
+        assert!(closed.contains(text), "{closed}");
+    }
+    assert!(!closed.contains("nvidia-uvm"), "{closed}");
+    let open = says(0o666);
+    assert!(!open.contains("may not open"), "{open}");
 }
 
 /// On disk the files belong to root; the mount maps them to the container's users.

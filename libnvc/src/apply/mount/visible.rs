@@ -16,7 +16,7 @@ use crate::path::ContainerPath;
 
 /// A mount, and the path at which it must be visible.
 pub(in crate::apply) struct VisibleMount<'a> {
-    at: &'a ContainerPath,
+    pub(in crate::apply) at: &'a ContainerPath,
     /// Identifies its root.
     identity: Identity,
     hidden: HiddenContent,

@@ -190,6 +190,17 @@ impl Authority {
         self.on_volumes == OnVolumes::Everything || self.user_namespace().is_some()
     }
 
+    /// Runs an action with the rights over files that the container's root has there.
+    pub(in crate::apply) fn as_containers_root<T>(
+        &self,
+        action: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match self.on_volumes {
+            OnVolumes::AsOwner => Rights::AsOwner.act(action),
+            OnVolumes::Nothing | OnVolumes::Everything => action(),
+        }
+    }
+
     /// Returns the rights for creating files in a directory.
     pub(in crate::apply) fn rights(&self, directory: BorrowedFd<'_>) -> Result<Rights, Errno> {
         self.rights_on(directory, || self.mount_id(directory))

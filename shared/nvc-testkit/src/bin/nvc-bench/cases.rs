@@ -83,7 +83,7 @@ impl Case {
 
     /// Runs `list`.
     pub(crate) fn list(name: &str, options: &str) -> Self {
-        Self::new(name, &format!("CLI --root=DRIVER list {options}"))
+        Self::new(name, format!("CLI --root=DRIVER list {options}").trim_end())
     }
 
     /// Runs `configure` without a device cgroup.
