@@ -30,3 +30,10 @@ pub(crate) fn read_path(path: impl AsRef<Path>) -> Result<Vec<u8>, Errno> {
     let file = File::open(path).map_err(|error| errno_of(&error))?;
     read(file, u64::MAX)
 }
+
+/// Returns what follows a name at the start of a line, as `Uid:` in a process's status.
+pub(crate) fn line_of<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a str> {
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let value = lines.find_map(|line| line.strip_prefix(name))?;
+    Some(std::str::from_utf8(value).ok()?.trim())
+}

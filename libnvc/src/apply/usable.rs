@@ -12,12 +12,13 @@ use crate::container::Container;
 use crate::host::nvcaps;
 use crate::inroot::{self, kind};
 use crate::path::ContainerPath;
+use crate::read_file;
 use crate::sys::sandbox::set_groups;
 
-/// Asks the kernel for each node, as the container's process with its groups. The calling thread has the process's user
+/// Asks the kernel for each node among the mounts, as the container's process with its groups. The calling thread has the process's user
 /// already.
 pub(super) fn warn<'a>(
-    nodes: impl Iterator<Item = &'a ContainerPath>,
+    mounts: impl Iterator<Item = &'a ContainerPath>,
     tree: &Tree<'_>,
     container: &Container,
     descriptors: BorrowedFd<'_>,
@@ -26,7 +27,9 @@ pub(super) fn warn<'a>(
     let own: Vec<_> = own.iter().map(|group| group.as_raw()).collect();
     // Without privileges the caller's groups are the container's.
     let has_groups = groups(container).is_some_and(|groups| set_groups(&groups).is_ok());
-    let closed: Vec<String> = nodes
+    // Nodes are nowhere else, and a container has many mounts.
+    let closed: Vec<String> = mounts
+        .filter(|at| at.as_path().starts_with("/dev"))
         .filter_map(|at| closed(at, tree, descriptors).ok().flatten())
         .collect();
     if has_groups && let Err(errno) = set_groups(&own) {
@@ -44,13 +47,8 @@ pub(super) fn warn<'a>(
 /// Returns the supplementary groups of the container's process; None if the caller is in the container.
 fn groups(container: &Container) -> Option<Vec<u32>> {
     let status = container.process.read("status").ok()?;
-    let status = String::from_utf8_lossy(&status);
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Groups:"))?;
-    line.split_whitespace()
-        .map(|group| group.parse().ok())
-        .collect()
+    let groups = read_file::line_of(&status, b"Groups:")?.split_whitespace();
+    groups.map(|group| group.parse().ok()).collect()
 }
 
 /// Describes a node that may not be opened.

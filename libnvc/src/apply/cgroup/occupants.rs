@@ -223,8 +223,7 @@ fn is_alive(pid: i32) -> bool {
 
 /// Returns the number in a line of a process's status.
 fn field(status: &[u8], name: &[u8]) -> Option<i32> {
-    let mut lines = status.split(|byte| *byte == b'\n');
-    number(lines.find_map(|line| line.strip_prefix(name))?)
+    read_file::line_of(status, name)?.parse().ok()
 }
 
 fn number(text: &[u8]) -> Option<i32> {

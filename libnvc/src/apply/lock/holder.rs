@@ -47,9 +47,7 @@ fn is_privileged(pid: u32) -> bool {
 }
 
 fn permitted(status: &str) -> Option<Set> {
-    let mut lines = status.lines();
-    let set = lines.find_map(|line| line.strip_prefix("CapPrm:"))?;
-    Set::from_str_radix(set.trim(), 16).ok()
+    Set::from_str_radix(read_file::line_of(status.as_bytes(), b"CapPrm:")?, 16).ok()
 }
 
 fn is_of_our_users(pid: u32) -> bool {

@@ -77,11 +77,10 @@ struct Status {
 impl Status {
     fn read(proc: BorrowedFd<'_>, pid: &str) -> Result<Self, Errno> {
         let text = read(proc, &format!("{pid}/status"))?;
-        let text = String::from_utf8_lossy(&text);
-        let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
-        let users = line("Uid:").ok_or(Errno::EIO)?;
+        let line = |name: &[u8]| read_file::line_of(&text, name).ok_or(Errno::EIO);
+        let users = line(b"Uid:")?;
         Ok(Self {
-            parent: line("PPid:").ok_or(Errno::EIO)?.trim().to_owned(),
+            parent: line(b"PPid:")?.to_owned(),
             is_roots: users.split_whitespace().all(|user| user == "0"),
         })
     }
