@@ -14,12 +14,4 @@ cd "$here/../.."
 . scripts/test/engines/machine.sh
 
 [ $# -gt 0 ] || set -- bookworm trixie forky
-failed=()
-for suite; do
-  echo "== Debian $suite, systemd as PID 1"
-  boot "$suite"
-  inside bash /srv/engines/purge.sh || failed+=("$suite")
-  halt
-done
-[ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"
-echo "purge: all right"
+on_booted purge "$@"

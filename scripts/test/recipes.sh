@@ -12,13 +12,4 @@ cd "$here/../.."
 . scripts/test/engines/machine.sh
 [ $# -gt 0 ] || set -- trixie
 cp docs/recipes.md "$work/engines/"
-
-failed=()
-for suite; do
-  echo "== Debian $suite, systemd as PID 1"
-  boot "$suite"
-  inside bash /srv/engines/recipes.sh || failed+=("$suite")
-  halt
-done
-[ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"
-echo "recipes: all right"
+on_booted recipes "$@"

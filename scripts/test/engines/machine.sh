@@ -240,3 +240,17 @@ inside() { # [NAME=VALUE]... COMMAND...: runs the command in the booted machine
   nsenter -t "$systemd" -a env -i HOME=/root LANG=C.UTF-8 \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
 }
+
+# Runs a script of engines/ on a booted machine of each suite.
+on_booted() { # NAME SUITE...
+  local name=$1 suite failed=()
+  shift
+  for suite; do
+    echo "== Debian $suite, systemd as PID 1"
+    boot "$suite"
+    inside bash "/srv/engines/$name.sh" || failed+=("$suite")
+    halt
+  done
+  [ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"
+  echo "$name: all right"
+}
