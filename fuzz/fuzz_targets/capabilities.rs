@@ -18,7 +18,11 @@ fuzz_target!(|bytes: &[u8]| {
 
     let params = container_params(&text);
     assert_eq!(params.len(), text.len());
-    assert!(!params.split('\n').any(|line| line == "ModifyDeviceFiles: 1"));
+    assert!(
+        !params
+            .split('\n')
+            .any(|line| line == "ModifyDeviceFiles: 1")
+    );
     assert_eq!(container_params(&params), params);
 
     if let Some(version) = module_version(&text) {
