@@ -12,7 +12,7 @@ use std::ffi::OsString;
 
 use libnvc::host::query::serve_if_asked;
 use nvc_options::args;
-use nvc_options::getopt::{self, Caller, Parsed, Question};
+use nvc_options::getopt::{self, Caller, Parsed, Question, Slip};
 use nvc_options::table::Command;
 use nvc_program::hints;
 
@@ -46,12 +46,9 @@ fn run() -> u8 {
             nvc_program::messages::write_lines(text.lines());
             return 1;
         }
-        Parsed::Unknown(word, text) => {
-            let commands = args::TABLE.commands.iter();
-            let known: Vec<_> = commands.map(|command| command.name).collect();
-            let hint = hints::did_you_mean(&word, &known);
-            let hint = format!("hint: {word} is no command: {hint}");
-            nvc_program::messages::write_lines(text.lines().chain([hint.as_str()]));
+        Parsed::Unknown(slip, text) => {
+            let hint = hint(&slip).map(|hint| format!("hint: {hint}"));
+            nvc_program::messages::write_lines(text.lines().chain(hint.as_deref()));
             return 1;
         }
     };
@@ -61,6 +58,19 @@ fn run() -> u8 {
             failure.report(&caller.name);
             1
         }
+    }
+}
+
+/// Says what a misspelt word probably means.
+fn hint(slip: &Slip) -> Option<String> {
+    match slip {
+        Slip::Command(word) => {
+            let commands = args::TABLE.commands.iter();
+            let known: Vec<_> = commands.map(|command| command.name).collect();
+            let hint = hints::did_you_mean(word, &known);
+            Some(format!("{word} is no command: {hint}"))
+        }
+        Slip::Option(name, known) => hints::nearest_option(name, known),
     }
 }
 

@@ -81,6 +81,21 @@ for more information.
 }
 
 #[test]
+fn a_misspelt_option_has_the_nearest_one() {
+    for (args, near) in [
+        (["--lod-kmods", "info"], "--load-kmods"),
+        (["list", "--devise=0"], "--device"),
+        (["configure", "--hepl"], "--help"),
+    ] {
+        let output = program(&args).output().expect("the program starts");
+        let hint = format!("\nhint: did you mean {near}?\n");
+        let stderr = text(&output.stderr);
+        assert!(stderr.ends_with(&hint), "{args:?}: {stderr}");
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+    }
+}
+
+#[test]
 fn misuse_of_configure() {
     fails(
         &["configure", "--utility", "--bogus", "/x"],

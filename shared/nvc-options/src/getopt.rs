@@ -9,8 +9,9 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use crate::args::{AUTOMATIC, PROGRAM, TABLE};
 use crate::given::Given;
+use crate::mistake::{Fault, Mistake};
 use crate::scan::{GETOPT, Grammar, scan};
-use crate::table::Command;
+use crate::table::{Command, Opt};
 
 mod layout;
 
@@ -34,8 +35,17 @@ pub enum Parsed {
     Ask(Question, &'static Command),
     /// An error; the text goes to standard error.
     Mistake(String),
-    /// A word that is no command, and the text for standard error.
-    Unknown(String, String),
+    /// A word that means nothing, and the text for standard error.
+    Unknown(Slip, String),
+}
+
+/// A word that may be misspelt.
+#[derive(Debug)]
+pub enum Slip {
+    /// One in a command's place.
+    Command(String),
+    /// The name of a long option, and those that are valid there.
+    Option(String, Vec<&'static str>),
 }
 
 /// The questions that every command accepts.
@@ -93,7 +103,7 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
         Err(question) => return Parsed::Ask(question, &TABLE),
     };
     if let Some(mistake) = first.mistake {
-        return Parsed::Mistake(layout::complaint(&typed, &mistake.by_getopt(), &name));
+        return mistaken(&mistake, TABLE.options, &typed, &name);
     }
 
     let Some((named, words)) = first.rest.split_first() else {
@@ -102,7 +112,7 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
     let mut known = TABLE.commands.iter();
     let Some(command) = known.find(|command| named == command.name) else {
         let word = named.to_string_lossy().into_owned();
-        return Parsed::Unknown(word, layout::misuse(&name, COMMANDS));
+        return Parsed::Unknown(Slip::Command(word), layout::misuse(&name, COMMANDS));
     };
     let typed = format!("{name} {}", command.name);
     let mut name = typed.clone();
@@ -118,7 +128,7 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
         Err(question) => return Parsed::Ask(question, command),
     };
     if let Some(mistake) = own.mistake {
-        return Parsed::Mistake(layout::complaint(&typed, &mistake.by_getopt(), &name));
+        return mistaken(&mistake, command.options, &typed, &name);
     }
 
     let mut operands = own.words.into_iter().chain(own.rest).cloned();
@@ -137,6 +147,20 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
         operand,
         command_words: 1 + words.len() - own.additions,
     })
+}
+
+/// Returns the answer to a mistake among these options.
+fn mistaken(mistake: &Mistake<'_>, options: &'static [Opt], typed: &str, name: &str) -> Parsed {
+    let text = layout::complaint(typed, &mistake.by_getopt(), name);
+    if !matches!(mistake.fault, Fault::Unknown(_)) || mistake.is_letter {
+        return Parsed::Mistake(text);
+    }
+    let options = options.iter().chain(&AUTOMATIC).filter(|opt| !opt.hidden);
+    let word = mistake.name.to_string_lossy().into_owned();
+    Parsed::Unknown(
+        Slip::Option(word, options.map(|opt| opt.long).collect()),
+        text,
+    )
 }
 
 /// Handles argp's options, which are valid also before a mistake; returns the others, or the first question.

@@ -74,6 +74,12 @@ pub fn did_you_mean(word: &str, known: &[&str]) -> String {
     }
 }
 
+/// Says which long option a misspelt one probably means.
+pub fn nearest_option(name: &str, known: &[&str]) -> Option<String> {
+    let near = nearest(name, known).filter(|near| *near != name)?;
+    Some(format!("did you mean --{near}?"))
+}
+
 /// Returns the known word that is nearest to another, if that may be a slip.
 pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     // The cost grows with the word's length, for each known one.

@@ -6,6 +6,7 @@ use libnvc::{Error, ErrorKind, Result};
 use nvc_options::scan::{Grammar, URFAVE, scan};
 use nvc_options::table::{flag, value};
 use nvc_options::{Given, Opt};
+use nvc_program::hints;
 
 /// The options before a hook's name end there.
 pub(crate) const BEFORE: Grammar = Grammar {
@@ -44,10 +45,18 @@ const HELP: Opt = flag("help", "Print help").short('h');
 /// Parses the words after a hook's name; ignores those that are no options, as upstream does.
 pub(crate) fn options(known: &'static [Opt], words: &[OsString]) -> Result<Given> {
     let read = scan(&URFAVE, &[known, &EVERY], words);
-    match read.mistake {
-        Some(mistake) => Err(invalid(mistake.by_urfave())),
-        None => Ok(read.given),
-    }
+    let Some(mistake) = read.mistake else {
+        return Ok(read.given);
+    };
+    let options = known.iter().chain(&EVERY).filter(|opt| !opt.hidden);
+    let known: Vec<_> = options.map(|opt| opt.long).collect();
+    let error = invalid(mistake.by_urfave());
+    Err(
+        match hints::nearest_option(&mistake.name.to_string_lossy(), &known) {
+            Some(hint) => error.hint(hint),
+            None => error,
+        },
+    )
 }
 
 pub(crate) fn invalid(text: impl Into<String>) -> Error {

@@ -7,7 +7,7 @@ use nvc_options::given::boolean;
 use nvc_options::given::items;
 use nvc_options::scan::{Event, Scanner, URFAVE};
 use nvc_options::{Command, Opt, Takes};
-use nvc_program::hints::{did_you_mean, nearest};
+use nvc_program::hints::{did_you_mean, nearest_option};
 
 use crate::table;
 
@@ -201,13 +201,10 @@ impl LineParser<'_> {
             .map(|opt| opt.long)
             .collect();
         let name = name.to_string_lossy();
-        let hint = match nearest(&name, &known) {
-            Some(near) if near != name => format!("did you mean --{near}?"),
-            _ => {
-                let words = [&[table::PROGRAM], &self.path()[..], &["--help"]].concat();
-                format!("{} lists the options", words.join(" "))
-            }
-        };
+        let hint = nearest_option(&name, &known).unwrap_or_else(|| {
+            let words = [&[table::PROGRAM], &self.path()[..], &["--help"]].concat();
+            format!("{} lists the options", words.join(" "))
+        });
         Read::Mistake { error, hint }
     }
 
