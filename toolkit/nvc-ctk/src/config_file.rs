@@ -93,13 +93,7 @@ fn with_settings(
 }
 
 fn parse(text: &str) -> Result<DocumentMut> {
-    text.parse().map_err(|error: toml_edit::TomlError| {
-        let at = error.span().map_or(0, |span| span.start);
-        let before = text.get(..at).unwrap_or_default();
-        let line = before.matches('\n').count() + 1;
-        let column = at - before.rfind('\n').map_or(0, |newline| newline + 1) + 1;
-        refused(format!("line {line}, column {column}: {}", error.message()))
-    })
+    toml_values::parse(text).map_err(refused)
 }
 
 /// Returns a document as text, with the settings that are unset as comments.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use libnvc::{Error, ErrorKind, Result};
+use nvc_policy::config;
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 
 /// A value without comments, blanks and the way in which it was written.
@@ -16,6 +17,12 @@ enum Plain {
     Text(String),
     /// A number, a boolean or a date, as it is written.
     Other(String),
+}
+
+/// Parses a document; a mistake has its line and column.
+pub(crate) fn parse(text: &str) -> std::result::Result<DocumentMut, String> {
+    text.parse()
+        .map_err(|error: toml_edit::TomlError| config::place(text, error.span()) + error.message())
 }
 
 /// Checks that an edited text is TOML in which only values at or below the `changed` key paths differ.

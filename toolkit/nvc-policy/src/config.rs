@@ -16,7 +16,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 pub use keys::{Cli, Config, Ctk, Features, Hook, MODE, Runtime};
-pub use parse::parse;
+pub use parse::{parse, place};
 
 impl Config {
     /// Returns the origin of a key's value: `FILE:LINE`, or `default`.

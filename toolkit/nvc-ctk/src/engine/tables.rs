@@ -10,15 +10,8 @@ use crate::toml_values;
 
 /// Parses a document; the error has the line and column.
 pub(super) fn parse(path: &Path, text: &str) -> Result<DocumentMut> {
-    text.parse().map_err(|error: toml_edit::TomlError| {
-        let at = error.span().map_or(0, |span| span.start);
-        let before = text.get(..at).unwrap_or_default();
-        let line = before.matches('\n').count() + 1;
-        let column = at - before.rfind('\n').map_or(0, |newline| newline + 1) + 1;
-        let reason = error.message();
-        let text = format!("{}: line {line}, column {column}: {reason}", path.display());
-        Error::new(ErrorKind::Malformed, text)
-    })
+    toml_values::parse(text)
+        .map_err(|reason| Error::fault(ErrorKind::Malformed, path.display(), reason))
 }
 
 /// Returns an edited document as text, after a check that only the values at the `changed` key paths differ.

@@ -96,8 +96,8 @@ impl ConfigParser<'_> {
     }
 }
 
-/// Formats `(LINE, COLUMN): `, or nothing.
-fn place(text: &str, span: Option<std::ops::Range<usize>>) -> String {
+/// Says where a span begins: `line 1, column 2: `, or nothing.
+pub fn place(text: &str, span: Option<std::ops::Range<usize>>) -> String {
     span.map(|span| {
         let (line, column) = position(text, span.start);
         format!("line {line}, column {column}: ")
