@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use nix::errno::Errno;
 use nix::fcntl::AtFlags;
 use nix::sys::stat::SFlag;
-use nix::unistd::{AccessFlags, faccessat};
+use nix::unistd::faccessat;
 
+use crate::apply::cgroup::rootless;
 use crate::apply::mount::target::Tree;
 use crate::container::Container;
-use crate::host::nvcaps;
 use crate::inroot::{self, kind};
 use crate::path::ContainerPath;
 use crate::read_file;
@@ -62,12 +62,7 @@ fn closed(
     if kind(&stat) != SFlag::S_IFCHR {
         return Ok(None);
     }
-    // Programs only read capabilities.
-    let usage = if at.as_path().starts_with(nvcaps::DEVICES) {
-        AccessFlags::R_OK
-    } else {
-        AccessFlags::R_OK | AccessFlags::W_OK
-    };
+    let usage = rootless::usage(stat.st_mode);
     let name = found.as_raw_fd().to_string();
     let ask = || faccessat(descriptors, name.as_str(), usage, AtFlags::AT_EACCESS);
     // Device rules are another matter, and have another error.

@@ -37,7 +37,7 @@ pub(in crate::apply) fn can_open(root: &DriverRoot, nodes: &[&HostPath]) -> bool
 }
 
 /// Returns how a node of this mode is opened: a node without write permission, as MIG's capabilities have, is only read.
-fn usage(mode: u32) -> AccessFlags {
+pub(in crate::apply) fn usage(mode: u32) -> AccessFlags {
     match mode & 0o222 {
         0 => AccessFlags::R_OK,
         _ => AccessFlags::R_OK | AccessFlags::W_OK,
