@@ -4,7 +4,8 @@
 use std::os::unix::ffi::OsStrExt;
 
 use libfuzzer_sys::fuzz_target;
-use libnvc::testing::{kept_output, ld_so_conf, pattern_matches};
+use libnvc::pattern;
+use libnvc::testing::{kept_output, ld_so_conf};
 
 // A name, a line's end, a pattern, a line's end, a file.
 fuzz_target!(|bytes: &[u8]| {
@@ -30,7 +31,9 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(ld_so_conf(&again), lines);
 
     if pattern.len() < 300 && name.len() < 300 {
-        assert_eq!(pattern_matches(pattern, name), model(pattern, name));
+        let found = pattern::matches(pattern, name);
+        let is_modelled = !pattern.iter().any(|byte| b"[\\".contains(byte));
+        assert!(!is_modelled || found == model(pattern, name));
     }
 
     let (kept, left_out) = kept_output(&[text, name, b"\n", pattern]);
@@ -41,13 +44,12 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(!kept.iter().any(|line| line.contains('\n')));
 });
 
-/// The reference: a table of whether each suffix of the pattern matches each suffix of the name.
+/// The reference for patterns of stars and question marks: a table of whether each suffix of the pattern matches each
+/// suffix of the name.
 fn model(pattern: &[u8], name: &[u8]) -> bool {
     let mut row: Vec<bool> = (0..=name.len()).map(|at| at == name.len()).collect();
     for byte in pattern.iter().rev() {
         row = match byte {
-            // Matches the whole rest.
-            b'[' | b'\\' => vec![true; name.len() + 1],
             b'*' => {
                 let any = |at: usize| row[at..].iter().any(|fits| *fits);
                 (0..=name.len()).map(any).collect()

@@ -81,6 +81,7 @@ pub mod apply;
 // for programs
 pub mod caller;
 pub mod library_file;
+pub mod pattern;
 
 // for tests outside of the crate
 #[cfg(any(test, feature = "testing"))]

@@ -305,11 +305,6 @@ pub fn ld_so_conf(text: &[u8]) -> Vec<ConfLine> {
         .collect()
 }
 
-/// Returns true if a pattern of an ld.so.conf matches a name.
-pub fn pattern_matches(pattern: &[u8], name: &[u8]) -> bool {
-    conf::matches(pattern, name)
-}
-
 /// Returns the kept part of a program's output, and the length of the dropped part.
 pub fn kept_output(pieces: &[&[u8]]) -> (Vec<String>, u64) {
     let mut output = ldconfig::output::Output::default();

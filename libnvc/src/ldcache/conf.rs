@@ -49,41 +49,6 @@ fn include(pattern: &[u8], parent: &Path) -> Option<Line> {
     Some(Line::Include(path.parent()?.to_owned(), name))
 }
 
-/// Returns true if a shell pattern matches a name. A pattern with brackets matches every name: that can only read more
-/// files than ldconfig would, never fewer.
-///
-/// The image controls both, so this must not take exponential time: only the last of several stars is retried, since it
-/// can match everything that an earlier one could.
-pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut pattern, mut name) = (pattern, name);
-    // The pattern after the last star, and the rest of the name at the last attempt.
-    let mut star: Option<(&[u8], &[u8])> = None;
-    loop {
-        match (pattern.split_first(), name.split_first()) {
-            (None, None) | (Some((b'[' | b'\\', _)), _) => return true,
-            (Some((b'*', rest)), _) => {
-                pattern = rest;
-                star = Some((rest, name));
-                continue;
-            }
-            (Some((b'?', rest)), Some((_, tail))) => {
-                (pattern, name) = (rest, tail);
-                continue;
-            }
-            (Some((byte, rest)), Some((first, tail))) if byte == first => {
-                (pattern, name) = (rest, tail);
-                continue;
-            }
-            _ => {}
-        }
-        let Some((after, [_, tail @ ..])) = star else {
-            return false;
-        };
-        (pattern, name) = (after, tail);
-        star = Some((after, tail));
-    }
-}
-
 /// Returns the line that names a directory; None if no line can: it would be read as something else.
 pub(crate) fn line_for(directory: &Path) -> Option<Vec<u8>> {
     let mut line = directory.as_os_str().as_bytes().to_vec();
@@ -148,32 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_have_names() {
-        for (pattern, name, expected) in [
-            ("*.conf", "a.conf", true),
-            ("*.conf", ".conf", true),
-            ("*.conf", "a.conf.bak", false),
-            ("a?c*", "abcd", true),
-            ("a?c*", "ac", false),
-            ("*a*b", "xaxbxb", true),
-            ("*a*b", "xbxa", false),
-            ("**", "", true),
-            ("a*?", "a", false),
-            ("[a-c]*.conf", "anything", true),
-            ("plain", "plain", true),
-            ("plain", "plainer", false),
-        ] {
-            assert_eq!(
-                matches(pattern.as_bytes(), name.as_bytes()),
-                expected,
-                "{pattern} {name}"
-            );
-        }
+    fn a_plain_name_is_no_pattern() {
         assert!(is_plain(b"plain.conf") && !is_plain(b"*.conf"));
-        // Exponential time would never end.
-        assert!(!matches(
-            &[&b"*a".repeat(100)[..], b"b"].concat(),
-            &[b'a'; 255]
-        ));
     }
 }

@@ -16,6 +16,7 @@ use nix::sys::stat::{FileStat, SFlag};
 use super::conf::{self, Line};
 use crate::directory;
 use crate::inroot::{self, Image};
+use crate::pattern;
 
 const MAX_FILES: usize = 256;
 const MAX_BYTES: u64 = 64 << 10;
@@ -130,7 +131,7 @@ impl Configuration {
     /// Returns true if a file of this name would be included.
     pub(crate) fn includes(&self, directory: &Path, name: &[u8]) -> bool {
         let mut includes = self.includes.iter();
-        includes.any(|(of, pattern)| of == directory && conf::matches(pattern, name))
+        includes.any(|(of, pattern)| of == directory && pattern::matches(pattern, name))
     }
 
     /// Reads a file; `depth` is the remaining limit of files that include each other.
@@ -203,7 +204,7 @@ impl Configuration {
             let _ = directory::list(fd.as_fd(), names, |entry| {
                 // One more than will be read.
                 let has_room = files.len() <= MAX_FILES;
-                if has_room && conf::matches(pattern, entry.name.as_bytes()) {
+                if has_room && pattern::matches(pattern, entry.name.as_bytes()) {
                     files.push(directory.join(entry.name));
                 }
             });

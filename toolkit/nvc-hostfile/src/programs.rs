@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use libnvc::STANDARD_PATH;
+use libnvc::{STANDARD_PATH, pattern};
 
 /// Returns the directories of PATH, then the missing standard ones.
 pub fn directories(path: Option<&OsStr>) -> Vec<PathBuf> {
@@ -45,76 +45,8 @@ pub fn find(name: &str, directories: &[PathBuf]) -> Option<PathBuf> {
         .find(|path| is_executable(path))
 }
 
-/// Returns true if a name matches a shell pattern of `*`, `?` and `[...]`.
+/// Returns true if a name matches a shell pattern.
 pub fn matches(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), name.chars().collect());
-    let (mut p, mut n) = (0, 0);
-    // Position for backtracking: the last star, and the number of letters that it matches.
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        if pattern.get(p) == Some(&'*') {
-            star = Some((p, n));
-            p += 1;
-        } else if let Some(next) = fits(&pattern, p, name[n]) {
-            (p, n) = (next, n + 1);
-        } else if let Some((at, end)) = star {
-            star = Some((at, end + 1));
-            (p, n) = (at + 1, end + 1);
-        } else {
-            return false;
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}
-
-/// Returns the pattern's next position if its part at `p` matches `letter`.
-fn fits(pattern: &[char], p: usize, letter: char) -> Option<usize> {
-    match pattern.get(p)? {
-        '?' => Some(p + 1),
-        '\\' => (pattern.get(p + 1) == Some(&letter)).then_some(p + 2),
-        '[' => {
-            let negated = matches!(pattern.get(p + 1), Some('^' | '!'));
-            let mut at = p + 1 + usize::from(negated);
-            let mut found = false;
-            let first = at;
-            while *pattern.get(at)? != ']' || at == first {
-                let low = *pattern.get(at)?;
-                let is_range = pattern.get(at + 1) == Some(&'-') && *pattern.get(at + 2)? != ']';
-                let high = if is_range { *pattern.get(at + 2)? } else { low };
-                found |= (low..=high).contains(&letter);
-                at += if is_range { 3 } else { 1 };
-            }
-            (found != negated).then_some(at + 1)
-        }
-        c => (*c == letter).then_some(p + 1),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn patterns_are_those_of_the_shell() {
-        let table = [
-            ("runc", "runc", true),
-            ("run?", "runc", true),
-            ("run?", "run", false),
-            ("*.csv", "a.csv", true),
-            ("*", "", true),
-            ("a*b*c", "aXbYbZc", true),
-            ("a*b*c", "aXbYbZ", false),
-            ("[a-c]x[!d]", "bxe", true),
-            ("[a-c]x[^d]", "bxd", false),
-            ("[]x]", "]", true),
-            ("[ab", "a", false),
-            ("\\*", "*", true),
-            ("\\*", "a", false),
-            ("**", "abc", true),
-        ];
-        for (pattern, name, expected) in table {
-            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
-        }
-    }
+    let letters = |text: &str| text.chars().collect::<Vec<char>>();
+    pattern::matches(&letters(pattern), &letters(name))
 }
