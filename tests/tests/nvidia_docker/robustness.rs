@@ -234,6 +234,9 @@ fn one_gpu_harms_no_other() {
         comes hangs '[None, 61]' power
         set_readings 'power=70000'
         comes 'well again' '[70, 70]' power
+        set_readings 'eccl1.1=!3' 'eccl2.1=!3' 'eccmem.1=2' 'eccsram.1=3'
+        comes 'errors of SRAM' '{"L1Cache":null,"L2Cache":null,"Global":null,"SRAM":3,"DRAM":2}' curl -s http://localhost:3476/gpu/status/json
+        comes 'and of caches' '"ECCErrors":{"L1Cache":0,"L2Cache":0,"Global":0}' curl -s http://localhost:3476/gpu/status/json
         set_readings 'processes.1=1:104857600' 'process.1=/bin/sh'
         comes processes '"Processes":[{"PID":1,"Name":"/bin/sh","MemoryUsed":100}]' curl -s http://localhost:3476/gpu/status/json
         "#,

@@ -116,6 +116,9 @@ pub struct GpuStatus {
     pub memory_total: Option<u64>,
     /// Uncorrectable errors: L1 cache, L2 cache, device memory.
     pub ecc_errors: [Option<u64>; 3],
+    /// Uncorrectable errors of the SRAM: since Ampere, whose caches are not counted.
+    #[serde(default)]
+    pub sram_errors: Option<u64>,
     /// Clock of the multiprocessors in MHz.
     pub core_clock: Option<u32>,
     /// Clock of the memory in MHz.

@@ -326,6 +326,8 @@ fn status_of(nvml: &Nvml, index: u32) -> Result<GpuStatus, Fault> {
             errors(Location::L2Cache).map_err(read)?,
             errors(Location::DeviceMemory).map_err(read)?,
         ],
+        // Older drivers do not know the place.
+        sram_errors: errors(Location::Sram).ok().flatten(),
         core_clock: supported(nvml.clock(device, Clock::Multiprocessors)).map_err(read)?,
         memory_clock: supported(nvml.clock(device, Clock::Memory)).map_err(read)?,
         bar1_used: supported(nvml.bar1(device))

@@ -30,7 +30,9 @@ pub(crate) enum Clock {
 pub(crate) enum Location {
     L1Cache = 0,
     L2Cache = 1,
+    /// `DEVICE_MEMORY`, or `DRAM`.
     DeviceMemory = 2,
+    Sram = 7,
 }
 
 /// A direction of PCIe traffic, `nvmlPcieUtilCounter_t`.

@@ -55,6 +55,11 @@ struct EccErrors {
     l2_cache: Option<u64>,
     #[serde(rename = "Global")]
     global: Option<u64>,
+    /// These two are not upstream's: of GPUs since Ampere, which lack the others.
+    #[serde(rename = "SRAM", skip_serializing_if = "Option::is_none")]
+    sram: Option<u64>,
+    #[serde(rename = "DRAM", skip_serializing_if = "Option::is_none")]
+    dram: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -143,6 +148,11 @@ fn add_device(lines: &mut Lines, gpu: &GpuFacts, device: &Device<'_>) {
     lines.value("      L1 Cache", errors.l1_cache, "");
     lines.value("      L2 Cache", errors.l2_cache, "");
     lines.value("      Global", errors.global, "");
+    for (name, count) in [("SRAM", errors.sram), ("DRAM", errors.dram)] {
+        if count.is_some() {
+            lines.value(&format!("      {name}"), count, "");
+        }
+    }
     lines.plain("  PCI");
     let bar1 = of_total(device.pci.bar1_used, gpu.bar1.map(|bytes| bytes >> 20));
     lines.value("    BAR1", bar1, " MiB");
@@ -168,9 +178,12 @@ fn add_device(lines: &mut Lines, gpu: &GpuFacts, device: &Device<'_>) {
 fn device(status: &GpuStatus) -> Device<'_> {
     let mib = |bytes: u64| bytes >> 20;
     // Upstream does not query the rest of a group if its first value is missing.
-    let [l1_cache, l2_cache, global] = match status.ecc_errors {
-        [None, ..] => [None; 3],
-        errors => errors,
+    let ([l1_cache, l2_cache, global], [sram, dram]) = match status.ecc_errors {
+        [None, _, dram] => (
+            [None; 3],
+            [status.sram_errors, status.sram_errors.and(dram)],
+        ),
+        errors => (errors, [None; 2]),
     };
     let processes: Vec<Process<'_>> = status.processes.iter().map(process).collect();
     Device {
@@ -188,6 +201,8 @@ fn device(status: &GpuStatus) -> Device<'_> {
                 l1_cache,
                 l2_cache,
                 global,
+                sram,
+                dram,
             },
         },
         clocks: Clocks {

@@ -156,11 +156,11 @@ Result nvmlDeviceGetBAR1MemoryInfo(Device d, unsigned long long *out)
 Result nvmlDeviceGetMemoryErrorCounter(Device d, unsigned type, unsigned counter, unsigned location,
                                        unsigned long long *n)
 {
-    static const char *const keys[] = {"eccl1", "eccl2", "eccmem"};
+    static const char *const keys[] = {"eccl1", "eccl2", "eccmem", 0, 0, 0, 0, "eccsram"};
 
-    if (type != 1 || counter || location > 2)
+    if (type != 1 || counter || location > 7 || !keys[location])
         return INVALID_ARGUMENT;
-    return wide(d, keys[location], "0", n);
+    return wide(d, keys[location], location == 7 ? "!3" : "0", n);
 }
 
 /* 0 is what the GPU sends; the real one measures for 20 ms. */
