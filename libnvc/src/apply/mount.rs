@@ -5,6 +5,7 @@
 pub(crate) mod attach;
 pub(super) mod by_name;
 pub(super) mod legacy;
+pub(super) mod reach;
 pub(super) mod source;
 pub(super) mod target;
 pub(super) mod tmpfs;

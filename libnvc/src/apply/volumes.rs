@@ -2,5 +2,4 @@
 
 pub(super) mod authority;
 pub(super) mod opened;
-mod reach;
 pub(super) mod rights;

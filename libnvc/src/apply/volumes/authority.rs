@@ -16,8 +16,8 @@ use nix::sys::stat::{fstatat, major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::{AccessFlags, faccessat};
 
+use crate::apply::mount::reach;
 use crate::apply::volumes::opened::OpenDirectory;
-use crate::apply::volumes::reach;
 use crate::apply::volumes::rights::Rights;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result, errno_of};

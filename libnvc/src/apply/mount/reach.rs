@@ -20,7 +20,10 @@ const MAX_PROCESSES: usize = 1 << 22;
 /// of its own: nobody else has a path to it, and who could enter the namespace is root. What the namespace has inherited,
 /// a volume of several containers or a directory of the host, is mounted where they or the engine run, too: one of their
 /// processes shows it, at the latest the first of a /proc that hides the others.
-pub(super) fn by_root_alone(device: u64, descriptors: BorrowedFd<'_>) -> Result<bool, Errno> {
+pub(in crate::apply) fn by_root_alone(
+    device: u64,
+    descriptors: BorrowedFd<'_>,
+) -> Result<bool, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let proc = openat(descriptors, "../../../..", flags, Mode::empty())?;
     let link = |name: &str| readlinkat(&proc, name);
