@@ -26,7 +26,7 @@ enum { MISSING = 13, MAX_RESULTS = 3 };
  * Parameters: d device, i GPU instance, c compute instance, u number, s text, e a new event set; results: U number,
  * L wide number, I int, T text and its size, D device, G GPU instance, C compute instance, P PCI information, A attributes,
  * F profile of GPU instances, V the same with a version, K profile of compute instances, N and M what is known of
- * instances, W an event.
+ * instances, W an event, H a number after its version.
  */
 static const struct function { const char *name, *parameters; } functions[] = {
     {"nvmlInit_v2", ""}, {"nvmlShutdown", ""},
@@ -45,6 +45,9 @@ static const struct function { const char *name, *parameters; } functions[] = {
     {"nvmlDeviceRegisterEvents", "due"}, {"nvmlEventSetWait_v2", "eWu"}, {"nvmlDeviceGetNvLinkState", "duU"},
     {"nvmlDeviceGetNvLinkRemoteDeviceType", "duU"}, {"nvmlDeviceGetNvLinkRemotePciInfo_v2", "duP"},
     {"nvmlDeviceGetP2PStatus", "dduU"}, {"nvmlDeviceGetPowerUsage", "dU"},
+    {"nvmlDeviceGetPersistenceMode", "dU"}, {"nvmlDeviceGetNumGpuCores", "dU"},
+    {"nvmlDeviceGetPowerManagementLimit", "dU"}, {"nvmlDeviceGetMaxPcieLinkGeneration", "dU"},
+    {"nvmlDeviceGetMaxPcieLinkWidth", "dU"}, {"nvmlDeviceGetAddressingMode", "dH"}, {"nvmlDeviceGetBBXTimeData_v1", "dU"},
     {"nvmlDeviceGetArchitecture", "dU"}, {"nvmlDeviceGetAttributes", "dA"}, {"nvmlDeviceOnSameBoard", "ddI"},
 };
 
@@ -131,6 +134,7 @@ static void print_result(const struct result *r)
 {
     switch (r->kind) {
     case 'U': printf(" %u", r->value.u[0]); break;
+    case 'H': printf(" %u", r->value.u[1]); break;
     case 'L': printf(" %#llx", r->value.l); break;
     case 'I': printf(" %d", r->value.i); break;
     case 'T': printf(" %s", r->value.text); break;
@@ -202,6 +206,8 @@ static void ask(const char *parameters, const char *name, char **words)
             result->kind = *p;
             if (*p == 'V')
                 result->value.versioned.u[0] = (unsigned)sizeof result->value.versioned | 2u << 24;
+            if (*p == 'H')
+                result->value.u[0] = 8 | 1u << 24;
             arguments[n++] = *words && !strcmp(*words, "null") ? 0 : (uintptr_t)&result->value;
             if (*p == 'T')
                 arguments[n++] = *words && strcmp(*words, "null") ? strtoul(*words, NULL, 0) : 256;

@@ -96,6 +96,13 @@ impl SharedObject {
         self
     }
 
+    /// Replaces all needed libraries.
+    #[must_use]
+    pub fn needing(mut self, names: Vec<String>) -> Self {
+        self.needed = names;
+        self
+    }
+
     /// Adds a `.note.ABI-tag`: operating system (0 is Linux) and the three parts of the kernel version.
     #[must_use]
     pub fn abi_tag(mut self, tag: [u32; 4]) -> Self {

@@ -187,6 +187,16 @@ impl Profile {
         }
     }
 
+    /// Returns a real machine, `h100` or `h200`, which differ in the GPU's name alone.
+    pub fn real(name: &str) -> Option<Self> {
+        let text = include_str!("../machines/h100");
+        match name {
+            "h100" => Self::parse(text).ok(),
+            "h200" => Self::parse(&text.replace("H100 80GB HBM3", "H200")).ok(),
+            _ => None,
+        }
+    }
+
     /// Describes a Jetson Orin with a discrete GPU.
     pub fn orin_pair() -> Self {
         let discrete = Gpu {

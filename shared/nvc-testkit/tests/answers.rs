@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nvc_testkit::compile::{Source, compiled};
+use nvc_testkit::profile::layout::What;
 use nvc_testkit::profile::{Fault, Link, Profile};
 
 /// A machine of the table.
@@ -53,6 +54,9 @@ fn table() -> (BTreeMap<String, State>, Vec<Row>) {
             let state = states.get_mut(&current).unwrap();
             match content.split_once(' ') {
                 Some(("forbidden", node)) => state.forbidden.push(node.into()),
+                Some(("real", name)) => {
+                    state.profile = Profile::real(name).unwrap().to_string();
+                }
                 _ if content == "uninitialized" => state.is_uninitialized = true,
                 _ => state.profile += &format!("{content}\n"),
             }
@@ -63,9 +67,14 @@ fn table() -> (BTreeMap<String, State>, Vec<Row>) {
 
 /// A library that reads its profile, events and nodes in the current directory, which its callers have as this one.
 fn library(directory: &Path, profile: &Profile) -> PathBuf {
-    let mut arguments: Vec<String> = [("PROFILE", "profile"), ("EVENTS", "events"), ("NODES", ".")]
-        .map(|(name, file)| format!("-D{name}=\"{file}\""))
-        .to_vec();
+    let mut arguments: Vec<String> = [
+        ("PROFILE", "profile"),
+        ("EVENTS", "events"),
+        ("READINGS", "readings"),
+        ("NODES", "."),
+    ]
+    .map(|(name, file)| format!("-D{name}=\"{file}\""))
+    .to_vec();
     for fault in &profile.faults {
         if let Fault::Missing(symbol) = fault {
             arguments.push(format!("-D{symbol}=absent_{symbol}"));
@@ -73,6 +82,13 @@ fn library(directory: &Path, profile: &Profile) -> PathBuf {
     }
     fs::write(directory.join("profile"), profile.to_string()).unwrap();
     fs::write(directory.join("events"), "").unwrap();
+    for change in &profile.layout.changes {
+        if let What::File { text, .. } = &change.what
+            && change.path == "/etc/nvidia-sim/readings"
+        {
+            fs::write(directory.join("readings"), text).unwrap();
+        }
+    }
     fs::write(directory.join("nvidiactl"), "").unwrap();
     let path = directory.join("libnvidia-ml.so.1");
     fs::write(

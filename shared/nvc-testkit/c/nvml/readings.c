@@ -74,6 +74,12 @@ ONE(nvmlDeviceGetNumGpuCores, "cores", "16896")
 ONE(nvmlDeviceGetMaxPcieLinkGeneration, "gen", "4")
 ONE(nvmlDeviceGetMaxPcieLinkWidth, "width", "16")
 
+/* Begins with its version. Drivers before 575 have no such function. */
+Result nvmlDeviceGetAddressingMode(Device d, unsigned *mode)
+{
+    return mode && mode[0] == (8 | 1u << 24) ? narrow(d, "addressing", "!13", &mode[1]) : INVALID_ARGUMENT;
+}
+
 Result nvmlDeviceGetMaxClockInfo(Device d, unsigned clock, unsigned *n)
 {
     return clock == 2 ? narrow(d, "maxmem", "7251", n) : narrow(d, "maxsm", "1740", n);

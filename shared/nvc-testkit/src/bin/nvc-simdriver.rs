@@ -12,7 +12,7 @@ const USAGE: &str = "\
 usage: nvc-simdriver build DIR [--profile FILE] [--size GPUS MIGS] [--no-nodes]   make a simulated driver root
        nvc-simdriver rootfs DIR [LAYOUT]                       make a container root: debian (default), rhel, arch,
                                                                alpine, empty
-       nvc-simdriver profile [orin-pair|thor-pair]             print a built-in profile, to be changed
+       nvc-simdriver profile [h100|h200|orin-pair|thor-pair]   print a built-in profile, to be changed
        nvc-simdriver profile machine SEED                      print a generated one, in which no two numbers agree
 
 DIR must be missing or empty. Then, for example:
@@ -32,6 +32,9 @@ fn main() -> ExitCode {
         ["profile"] => shown(&Profile::default()),
         ["profile", "orin-pair"] => shown(&Profile::orin_pair()),
         ["profile", "thor-pair"] => shown(&Profile::thor_pair()),
+        ["profile", name] => Profile::real(name)
+            .ok_or(USAGE.to_owned())
+            .and_then(|profile| shown(&profile)),
         ["profile", "machine", seed] => match seed.parse() {
             Ok(seed) => shown(&machines::machine(seed)),
             Err(_) => Err(USAGE.to_owned()),

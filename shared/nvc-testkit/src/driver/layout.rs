@@ -24,14 +24,21 @@ fn make(driver: &Driver, change: &Change) -> io::Result<()> {
     let at = |path: &str| driver.path(driver.fill(path));
     let path = at(&change.path);
     match &change.what {
-        What::File(text) => files::file(&path, driver.fill(text), 0o644),
-        What::Library { soname, is_narrow } => {
+        What::File { text, mode } => files::file(&path, driver.fill(text), *mode),
+        What::Library {
+            soname,
+            is_narrow,
+            needs,
+        } => {
             let machine = if *is_narrow { NATIVE_32.1 } else { NATIVE.1 };
             let version = &driver.profile.driver;
-            let object = package::of_file(&path, version).map_or_else(
+            let mut object = package::of_file(&path, version).map_or_else(
                 || SharedObject::new(machine).needed("libc.so.6"),
                 |library| library.object(machine, version),
             );
+            if let Some(names) = needs {
+                object = object.needing(names.iter().map(|name| driver.fill(name)).collect());
+            }
             files::file(&path, object.soname(driver.fill(soname)).bytes(), 0o644)
         }
         What::Dxcore(store) => {

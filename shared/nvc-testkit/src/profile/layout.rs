@@ -9,8 +9,8 @@
 //! nodes=no                                         no device nodes but those of `node` lines
 //! cache=no                                         no ld.so.cache, and no ld.so.conf
 //! driver-root=/run/nvidia/driver                   what the toolkit is told; `/` otherwise
-//! file path=/etc/nv_tegra_release text=...         a file; \n in the text is a newline
-//! library path=/usr/lib/x.so.1.1 called=x.so.1     a shared object; `bits=32` for the narrow architecture
+//! file path=/etc/nv_tegra_release text=...         a file; \n in the text is a newline; `mode=755` before it
+//! library path=/usr/lib/x.so.1.1 called=x.so.1     a shared object; `bits=32` for the narrow architecture, `needs=a,b`
 //! dxcore path=/usr/lib/wsl/lib/libdxcore.so store=/usr/lib/wsl/drivers/nv
 //! link path=/usr/lib/x.so to=x.so.1                a symlink
 //! move path=/usr/bin/x to=/opt/bin/x               moves a file or a directory
@@ -43,6 +43,9 @@ pub struct Layout {
     pub changes: Vec<Change>,
 }
 
+/// The permissions of a file without `mode`.
+const ORDINARY: u32 = 0o644;
+
 /// A change to a machine's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -55,14 +58,21 @@ pub struct Change {
 /// The kind of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A file with this text.
-    File(String),
+    /// A file.
+    File {
+        /// Its contents.
+        text: String,
+        /// Its permissions.
+        mode: u32,
+    },
     /// A shared object with this name, for the native architecture or its 32-bit companion.
     Library {
         /// Its own name.
         soname: String,
         /// It is for 32-bit programs.
         is_narrow: bool,
+        /// All libraries that it needs; None for what the package's of this name needs.
+        needs: Option<Vec<String>>,
     },
     /// A libdxcore with one adapter and this driver store.
     Dxcore(String),
@@ -98,7 +108,16 @@ impl Layout {
         let (kind, words) = line.split_once(' ')?;
         let value = |key: &str| word(words, key).map(String::from);
         let what = match kind {
-            "file" => What::File(words.split_once(" text=")?.1.replace("\\n", "\n")),
+            "file" => {
+                let (before, text) = words.split_once(" text=")?;
+                What::File {
+                    text: text.replace("\\n", "\n"),
+                    mode: match word(before, "mode") {
+                        None => ORDINARY,
+                        Some(mode) => u32::from_str_radix(mode, 8).ok()?,
+                    },
+                }
+            }
             "library" => What::Library {
                 soname: value("called")?,
                 is_narrow: match word(words, "bits") {
@@ -106,6 +125,7 @@ impl Layout {
                     Some("32") => true,
                     Some(_) => return None,
                 },
+                needs: value("needs").map(|names| names.split(',').map(String::from).collect()),
             },
             "dxcore" => What::Dxcore(value("store")?),
             "link" => What::Link(value("to")?),
@@ -141,12 +161,22 @@ impl fmt::Display for Layout {
         }
         for Change { path, what } in &self.changes {
             match what {
-                What::File(text) => {
-                    writeln!(f, "file path={path} text={}", text.replace('\n', "\\n"))
+                What::File { text, mode } => {
+                    write!(f, "file path={path} ")?;
+                    if *mode != ORDINARY {
+                        write!(f, "mode={mode:o} ")?;
+                    }
+                    writeln!(f, "text={}", text.replace('\n', "\\n"))
                 }
-                What::Library { soname, is_narrow } => {
+                What::Library {
+                    soname,
+                    is_narrow,
+                    needs,
+                } => {
                     let bits = if *is_narrow { " bits=32" } else { "" };
-                    writeln!(f, "library path={path} called={soname}{bits}")
+                    let needs = needs.as_ref().map(|names| names.join(","));
+                    let needs = needs.map_or(String::new(), |names| format!(" needs={names}"));
+                    writeln!(f, "library path={path} called={soname}{bits}{needs}")
                 }
                 What::Dxcore(store) => writeln!(f, "dxcore path={path} store={store}"),
                 What::Link(to) => writeln!(f, "link path={path} to={to}"),
@@ -168,7 +198,8 @@ mod tests {
         let lines = "only=libcuda /usr/bin/nvidia-smi\nlibraries=/usr/lib64\nnodes=no\ncache=no\n\
                      driver-root=/run/nvidia/driver\nfile path=/etc/x text=a b\\nc\\n\n\
                      library path=/usr/lib/x.so.1.1 called=x.so.1\n\
-                     library path=/LIB32/x.so.1.1 called=x.so.1 bits=32\ndxcore path=/x.so store=/s\n\
+                     file path=/usr/bin/x mode=755 text=#!/bin/sh\\n\n\
+                     library path=/LIB32/x.so.1.1 called=x.so.1 bits=32 needs=y.so.VER,libc.so.6\ndxcore path=/x.so store=/s\n\
                      link path=/a to=b\nmove path=/a to=/b\nremove path=/proc/driver\n";
         let mut layout = Layout::default();
         for line in lines.lines() {
@@ -177,7 +208,10 @@ mod tests {
         assert_eq!(layout.to_string(), lines);
         assert_eq!(
             layout.changes[0].what,
-            What::File("a b\nc\n".into()),
+            What::File {
+                text: "a b\nc\n".into(),
+                mode: 0o644
+            },
             "{layout}"
         );
         for line in [
@@ -185,6 +219,7 @@ mod tests {
             "link path=/a",
             "file path=/a",
             "library path=/a called=b bits=16",
+            "file path=/a mode=9 text=b",
             "frob path=/a",
         ] {
             assert_eq!(layout.statement(line), None, "{line}");

@@ -236,6 +236,8 @@ mod tests {
             Profile::orin_pair(),
             Profile::thor_pair(),
             machines::machine(1),
+            Profile::real("h100").unwrap(),
+            Profile::real("h200").unwrap(),
         ] {
             assert_eq!(Profile::parse(&profile.to_string()), Ok(profile));
         }
