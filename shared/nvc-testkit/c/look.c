@@ -7,11 +7,11 @@
 //   name           a program of PATH
 //
 // At last it takes each library that is mounted into the container, and asks the loader for its SONAME. Each that leads
-// to another file is a line `wrong SONAME`, the mounted file, and the other one.
+// to another file is a line `wrong SONAME`, the mounted file, and the other one. What such a library needs and the
+// container lacks is a line `lacks NAME`, and the library.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <elf.h>
 #include <errno.h>
 #include <limits.h>
 #include <link.h>
@@ -87,39 +87,30 @@ static void program(const char *word)
     print(word, NULL);
 }
 
-// Returns the SONAME of a native library; empty if it has none, or is another file.
-static const char *soname(const char *path)
+// Loads a library in a process of its own. Returns its path or, after a `!`, the error.
+static const char *loaded(const char *name)
 {
-    static char name[PATH_MAX];
-    static unsigned char bytes[1 << 22];
-    name[0] = 0;
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return name;
-    size_t size = fread(bytes, 1, sizeof bytes - 1, file);
-    fclose(file);
-    const ElfW(Ehdr) *head = (const void *)bytes;
-    if (size < sizeof *head || memcmp(bytes, ELFMAG, SELFMAG) || bytes[EI_CLASS] != ELFCLASS64)
-        return name;
-    const ElfW(Phdr) *segments = (const void *)(bytes + head->e_phoff);
-    const ElfW(Dyn) *dynamic = NULL;
-    for (int i = 0; i < head->e_phnum; i++)
-        if (segments[i].p_type == PT_DYNAMIC)
-            dynamic = (const void *)(bytes + segments[i].p_offset);
-    unsigned long strings = 0, at = 0;
-    for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++) {
-        if (dynamic->d_tag == DT_STRTAB)
-            strings = dynamic->d_un.d_ptr;
-        if (dynamic->d_tag == DT_SONAME)
-            at = dynamic->d_un.d_val;
+    static char told[PATH_MAX + 64];
+    int ends[2];
+    if (pipe(ends))
+        return "!";
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        struct link_map *map = NULL;
+        void *handle = dlopen(name, RTLD_LAZY);
+        if (!handle)
+            dprintf(ends[1], "!%s", dlerror());
+        else if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0)
+            dprintf(ends[1], "%s", map->l_name);
+        _exit(0);
     }
-    // The address of the strings as a place in the file.
-    for (int i = 0; at && i < head->e_phnum; i++)
-        if (segments[i].p_type == PT_LOAD && strings >= segments[i].p_vaddr &&
-            strings < segments[i].p_vaddr + segments[i].p_filesz)
-            snprintf(name, sizeof name, "%s",
-                     (char *)bytes + segments[i].p_offset + (strings - segments[i].p_vaddr) + at);
-    return name;
+    close(ends[1]);
+    ssize_t length = read(ends[0], told, sizeof told - 1);
+    close(ends[0]);
+    waitpid(child, NULL, 0);
+    told[length > 0 ? length : 0] = 0;
+    return told;
 }
 
 static void mounted(void)
@@ -133,33 +124,26 @@ static void mounted(void)
         char *end = at ? strchr(at, ' ') : NULL;
         if (!end || (*end = 0, !strstr(at, ".so")))
             continue;
-        const char *name = soname(at);
-        if (!*name)
+        char name[PATH_MAX], needs[PATH_MAX], place[PATH_MAX] = "-", path[PATH_MAX];
+        if (elf_names(at, name, needs, sizeof name) != 64 || !*name)
             continue;
-        int ends[2];
-        struct stat own, other;
-        char told[PATH_MAX + 64] = "", place[PATH_MAX] = "-";
-        if (pipe(ends))
-            continue;
-        fflush(stdout);
-        pid_t child = fork();
-        if (child == 0) {
-            dup2(ends[1], 1);
-            struct link_map *map = NULL;
-            void *handle = dlopen(name, RTLD_LAZY);
-            if (handle && dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && write(1, map->l_name, strlen(map->l_name)) < 0)
-                _exit(1);
-            _exit(0);
+        snprintf(path, sizeof path, "%s", at);
+        int lacks = 0;
+        for (char *need = strtok(needs, ","); need; need = strtok(NULL, ",")) {
+            const char *answer = loaded(need);
+            // The loader names what is missing first, which may be what the needed one needs.
+            if (*answer == '!' && !strncmp(answer + 1, need, strlen(need)))
+                printf("lacks %s\t%s\t-\t0\n", need, path);
+            lacks |= *answer == '!';
         }
-        close(ends[1]);
-        ssize_t length = read(ends[0], told, sizeof told - 1);
-        close(ends[0]);
-        waitpid(child, NULL, 0);
-        told[length > 0 ? length : 0] = 0;
-        int same = *told && !stat(at, &own) && !stat(told, &other) && own.st_dev == other.st_dev &&
+        struct stat own, other;
+        const char *told = loaded(name);
+        if (lacks && *told == '!' && strncmp(told + 1, name, strlen(name)) && strstr(told, ": cannot open "))
+            continue;
+        int same = *told == '/' && !stat(path, &own) && !stat(told, &other) && own.st_dev == other.st_dev &&
                    own.st_ino == other.st_ino;
         if (!same)
-            printf("wrong %s\t%s\t%s\t0\n", name, at, *told && realpath(told, place) ? place : "-");
+            printf("wrong %s\t%s\t%s\t0\n", name, path, *told == '/' && realpath(told, place) ? place : "-");
     }
 }
 

@@ -63,7 +63,11 @@ impl Source {
             Self::Program => include_str!("../c/program.c"),
             Self::Failure => include_str!("../c/failure.c"),
             Self::DeviceProbe => include_str!("../c/device-probe.c"),
-            Self::Look => include_str!("../c/look.c"),
+            Self::Look => concat!(
+                "#define _GNU_SOURCE\n",
+                include_str!("../c/elf-names.h"),
+                include_str!("../c/look.c")
+            ),
             Self::WithPid => include_str!("../c/with-pid.c"),
             Self::IdMap => include_str!("../c/idmap.c"),
             Self::Baseline => include_str!("../c/baseline.c"),

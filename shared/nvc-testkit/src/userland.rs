@@ -55,7 +55,13 @@ pub fn install_c_library(root: &Path, libraries: &str) -> io::Result<()> {
         .find(|path| path.ends_with("libc.so.6"))
         .and_then(|path| path.parent())
         .ok_or(io::ErrorKind::Unsupported)?;
-    for part in ["libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"] {
+    for part in [
+        "libm.so.6",
+        "libpthread.so.0",
+        "libdl.so.2",
+        "librt.so.1",
+        "libutil.so.1",
+    ] {
         let (source, at) = (
             directory.join(part),
             files::below(root, Path::new(libraries)),

@@ -22,6 +22,8 @@ pub(crate) struct Expected {
     words: BTreeMap<&'static str, Target>,
     /// SONAMEs of the driver that the user wants to lead elsewhere.
     lost: Vec<&'static str>,
+    /// What the driver's libraries need and the image lacks.
+    lacks: Vec<&'static str>,
     /// The container does not start, and the message has these texts.
     fails: Option<&'static [&'static str]>,
     /// A warning has this text.
@@ -43,6 +45,7 @@ impl Default for Expected {
         let expected = Self {
             words: words.into(),
             lost: Vec::new(),
+            lacks: Vec::new(),
             fails: None,
             warns: None,
             attached: None,
@@ -52,6 +55,12 @@ impl Default for Expected {
 }
 
 impl Expected {
+    /// Nothing is said about any word.
+    pub(crate) fn wordless(mut self) -> Self {
+        self.words.clear();
+        self
+    }
+
     /// The word leads to the host's file.
     pub(crate) fn host(mut self, word: &'static str, path: &'static str) -> Self {
         self.words.insert(word, Target::Host(path, None));
@@ -99,6 +108,12 @@ impl Expected {
     /// A SONAME of the driver leads to another file, which the user wants.
     pub(crate) fn lost(mut self, soname: &'static str) -> Self {
         self.lost.push(soname);
+        self
+    }
+
+    /// The image lacks these, which libraries of the driver need.
+    pub(crate) fn lacks(mut self, names: &[&'static str]) -> Self {
+        self.lacks.extend(names);
         self
     }
 
@@ -191,6 +206,13 @@ impl Found {
                     "{soname} of {} leads to {}",
                     columns[1], columns[2]
                 ));
+            }
+        }
+        for columns in &lines {
+            if let Some(name) = columns[0].strip_prefix("lacks ")
+                && !expected.lacks.contains(&name)
+            {
+                faults.push(format!("{name} is missing, which {} needs", columns[1]));
             }
         }
         let attached = machine.attached();

@@ -43,7 +43,8 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(row: &Row) -> Self {
         let scratch = Scratch::new().unwrap();
-        let profile = format!("{PROFILE}{}", row.profile);
+        let is_whole = row.profile.starts_with("driver=");
+        let profile = format!("{}{}", if is_whole { "" } else { PROFILE }, row.profile);
         let profile = Profile::parse(&profile).unwrap_or_else(|error| panic!("{error}"));
         let driver = Builder::new(profile)
             .majors(free_majors())

@@ -12,6 +12,7 @@ mod hosts;
 mod images;
 mod machine;
 mod modes;
+mod real;
 mod row;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         images::rows(),
         containers::rows(),
         exchanged::rows(),
+        real::rows(),
     ];
     let rows: Vec<Row> = tables.into_iter().flatten().collect();
     let tests = rows.into_iter().map(|row| {

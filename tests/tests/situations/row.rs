@@ -35,7 +35,7 @@ struct Cell {
 /// A situation.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    /// Statements of the machine's profile.
+    /// Statements of the machine's profile, or a whole one.
     pub(crate) profile: String,
     /// The devices that the container asks for.
     pub(crate) devices: &'static str,
