@@ -64,7 +64,7 @@ scripts/build/ids.sh "$folder/bin" > "$folder/share/nvidia-container-toolkit/bui
 cp -L "$(command -v busybox)" "$folder/bin/busybox"
 
 # The check program: in the container root it uses the root's C library, on the machine the same one by its loader.
-cc -std=gnu11 -Wall -O1 -s -o "$folder/root/bin/check" scripts/test/gpu/check.c -ldl
+cc -std=gnu11 -Wall -O1 -s -Ishared/nvc-testkit/c -o "$folder/root/bin/check" scripts/test/gpu/check.c -ldl
 libraries_of "$folder/root/bin/check" "$folder/root/lib"
 # What the driver's libraries need beside it; since glibc 2.34 most of it is in libc.so.6, but files still name it.
 libc=$(ldd "$folder/root/bin/check" | sed -n 's/^.*libc\.so\.6 => \([^ ]*\) .*/\1/p')

@@ -9,11 +9,18 @@
  *                    whether the path opens, and whether a node of that number that we create in SCRATCH does
  *   check time COUNT PROGRAM [ARGUMENT...]       runs it COUNT times, without output, and prints a line of milliseconds:
  *                    `first=MS best=MS exit=STATUS`
+ *   check names FILE...     for each ELF file a line `FILE BITS OWN-NAME NEEDED,NEEDED`; its own name is that of the file
+ *                    if it has none
+ *   check given                                  looks at each program and library that is mounted here. `library PATH`,
+ *                    `program PATH`; what the loader misses is `lacks NAME PATH`, all else that keeps it from loading one
+ *                    is `broken PATH REASON`. No code of a program runs
+ *   check hold SECONDS                           copies memory on each GPU, and keeps it open for so long
  *
  * An answer is `yes` or the error. ENXIO and ENODEV are `yes`: they come after every check, from there being nothing
  * behind the node. So are EIO and EBUSY, which are the driver's own.
  */
 #define _GNU_SOURCE
+#include "elf-names.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -229,6 +236,97 @@ static int open_all(const char *scratch, char **nodes)
     return 0;
 }
 
+enum { ROOM = 4096 };
+
+static int print_names(char **files)
+{
+    char own[ROOM], needs[ROOM];
+
+    for (; *files; files++) {
+        int bits = elf_names(*files, own, needs, ROOM);
+
+        needs[strlen(needs) ? strlen(needs) - 1 : 0] = 0;
+        if (bits)
+            printf("%s %d %s %s\n", *files, bits, *own ? own : strrchr(*files, '/') + 1, needs);
+    }
+    return 0;
+}
+
+/* Loads a library in a process of its own; prints what is missing or wrong. */
+static int loads(const char *name, const char *path)
+{
+    int status = 0;
+    pid_t child;
+
+    fflush(stdout);
+    if (!(child = fork())) {
+        const char *error = dlopen(name, RTLD_LAZY) ? NULL : dlerror();
+        const char *end = error ? strstr(error, ": cannot open shared object file") : NULL;
+
+        if (end)
+            printf("lacks %.*s %s\n", (int)(end - error), error, path);
+        else if (error)
+            printf("broken %s %s\n", path, error);
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    if (status)
+        printf("broken %s the loader ended with status %d\n", path, status);
+    return 0;
+}
+
+/* Starts a program, of which the loader only lists the libraries. */
+static void starts(const char *path)
+{
+    char line[ROOM + 64], name[ROOM];
+    FILE *list;
+
+    snprintf(line, sizeof line, "LD_TRACE_LOADED_OBJECTS=1 '%s' 2>&1 || echo broken", path);
+    list = popen(line, "r");
+    while (list && fgets(line, sizeof line, list)) {
+        if (strstr(line, " => not found") && sscanf(line, "%4095s", name) == 1)
+            printf("lacks %s %s\n", name, path);
+        if (!strncmp(line, "broken", 6))
+            printf("broken %s it does not start\n", path);
+    }
+    if (list)
+        pclose(list);
+}
+
+static int look_at_given(void)
+{
+    char line[2 * ROOM], path[ROOM], own[ROOM], needs[ROOM];
+    FILE *table = fopen("/proc/self/mountinfo", "re");
+
+    while (table && fgets(line, sizeof line, table)) {
+        const char *name, *kind;
+        struct stat at;
+        int bits;
+
+        if (sscanf(line, "%*s %*s %*s %*s %4095s", path) != 1 || stat(path, &at) || !S_ISREG(at.st_mode))
+            continue;
+        name = strrchr(path, '/') + 1;
+        kind = strstr(name, ".so") ? "library" : !strncmp(name, "nv", 2) && (at.st_mode & 0111) ? "program" : NULL;
+        if (!kind)
+            continue;
+        printf("%s %s\n", kind, path);
+        bits = elf_names(path, own, needs, ROOM);
+        if (!bits)
+            printf("broken %s it is no ELF file\n", path);
+        else if (*kind == 'p')
+            starts(path);
+        else if (bits == 8 * sizeof(void *)) {
+            for (char *rest = needs, *need; (need = strsep(&rest, ",")) && *need;)
+                loads(need, path);
+            loads(path, path);
+        }
+    }
+    if (table)
+        fclose(table);
+    return 0;
+}
+
 static double run_once(char **command, int *status)
 {
     struct timespec before, after;
@@ -266,6 +364,12 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc >= 2 && !strcmp(argv[1], "compute"))
         return compute_all(argc == 2 || strcmp(argv[2], "--no-kernel"));
+    if (argc == 3 && !strcmp(argv[1], "hold"))
+        return compute_all(0) || (int)sleep((unsigned)atoi(argv[2]));
+    if (argc == 2 && !strcmp(argv[1], "given"))
+        return look_at_given();
+    if (argc >= 3 && !strcmp(argv[1], "names"))
+        return print_names(argv + 2);
     if (argc >= 3 && !strcmp(argv[1], "open"))
         return open_all(argv[2], argv + 3);
     if (argc >= 4 && !strcmp(argv[1], "time"))

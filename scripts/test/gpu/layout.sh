@@ -7,15 +7,12 @@ short() { printf '%s' "$1" | sed "s|usr/lib/$triplet|LIB|g; s|$version_pattern|V
 
 # Prints the name that a library's own file has in it. ldconfig names links so, and a library without one is as its file.
 soname() { # FILE
-  stem=${1##*/}
-  stem=${stem%%.so.*}
-  for link in "${1%/*}/$stem".so.*; do
-    if [ -L "$link" ] && [ "$(readlink -f "$link")" = "$(readlink -f "$1")" ]; then
-      echo "${link##*/}"
-      return
-    fi
-  done
-  echo "${1##*/}"
+  awk -v file="$1" '$1 == file { print $3; found = 1 } END { if (!found) { sub(/.*\//, "", file); print file } }' "$work/names"
+}
+
+# Prints a link that a driver's file has elsewhere.
+link_of_machine() { # LINK
+  echo "link path=$(short "$1") to=$(short "$(readlink "$1")")"
 }
 
 # Libraries, all but the two that the simulated driver has programs for; then links to libraries and beside them.
@@ -23,13 +20,13 @@ libraries_of_machine() {
   main=$(grep '/libcuda\.so\.' "$work/libraries" | grep -v /i386- | head -n 1)
   main=${main%/*}
   [ "$main" = "/usr/lib/$triplet" ] || echo "libraries=$(short "$main")"
-  sort -u "$work/libraries" "$work/files" | while read -r file; do
+  # Lines FILE BITS NAME NEEDS: there is no readelf here.
+  sort -u "$work/libraries" "$work/files" | tr '\n' '\0' | xargs -0 "$check" names > "$work/names"
+  while read -r file bits name needs; do
     case $file in "$main"/libcuda.so.* | "$main"/libnvidia-ml.so.*) continue ;; esac
-    # Byte 5 of an ELF file is its class.
-    bits=
-    [ "$(head -c 5 "$file" | tail -c 1)" != "$(printf '\001')" ] || bits=' bits=32'
-    echo "library path=$(short "$file") called=$(short "$(soname "$file")")$bits"
-  done
+    [ "$bits" = 32 ] && bits=' bits=32' || bits=
+    echo "library path=$(short "$file") called=$(short "$name")$bits needs=$(short "$needs")"
+  done < "$work/names"
   sed 's|/[^/]*$||' "$work/libraries" | sort -u > "$work/directories"
   # Its loader configuration is more than the driver's; these are the directories that matter.
   echo "file path=/etc/ld.so.conf text=$(short "$(sed 's/$/\\n/' "$work/directories" | tr -d '\n')")"
@@ -39,10 +36,14 @@ libraries_of_machine() {
       file=$(readlink -f "$link")
       [ "$link" != "${file%/*}/$(soname "$file")" ] || continue
       case $file in
-        *.so."${our_version:-none}") echo "link path=$(short "$link") to=$(short "$(readlink "$link")")" ;;
+        *.so."${our_version:-none}") link_of_machine "$link" ;;
       esac
     done
   done < "$work/directories"
+  for link in /usr/lib/*.so* "/usr/lib/$triplet"/*.so* /usr/lib64/*.so*; do
+    [ -L "$link" ] && ! grep -qxF "${link%/*}" "$work/directories" || continue
+    ! readlink -f "$link" | grep -qxF -f "$work/libraries" || link_of_machine "$link"
+  done
 }
 
 # Programs that PATH finds: /usr/bin/NAME in the driver's package, moved to where the file is, with the links to it.
@@ -65,6 +66,13 @@ programs_of_machine() {
   done
 }
 
+# A file, of which only its place and its permissions matter.
+seen_file() { # FILE
+  mode=$(stat -c %a "$1")
+  [ "$mode" = 644 ] && mode= || mode=" mode=$mode"
+  echo "file path=$(short "$1")$mode text=seen"
+}
+
 # Other files that a container gets: firmware, configuration, modules of X.
 others_of_machine() {
   for path in /var/run/nvidia-persistenced/socket /var/run/nvidia-fabricmanager/socket; do
@@ -75,8 +83,11 @@ others_of_machine() {
   cat "$work/host-paths" "$work/list" 2>/dev/null | sort -u | while read -r file; do
     case $file in
       /dev/* | /proc/* | *.so."${our_version:-none}" | "$work"/*) ;;
-      *) [ ! -f "$file" ] || grep -qxF -- "$file" "$work/programs" || echo "file path=$(short "$file") text=seen" ;;
+      *) [ ! -f "$file" ] || grep -qxF -- "$file" "$work/programs" || seen_file "$(readlink -f "$file")" ;;
     esac
+  done | sort -u
+  for link in /lib/firmware/nvidia/* /usr/share/*/egl_vendor.d/* /usr/share/vulkan/icd.d/* /etc/vulkan/icd.d/*; do
+    [ ! -L "$link" ] || link_of_machine "$link"
   done
   [ ! -e /etc/nv_tegra_release ] || echo "file path=/etc/nv_tegra_release text=seen"
 }
