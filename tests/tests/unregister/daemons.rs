@@ -160,15 +160,20 @@ pub(super) fn an_unchanged_file_needs_no_restart() {
     }
 }
 
-/// A container with the host's root as a volume can have a process that looks like a daemon of it.
-pub(super) fn a_process_in_a_container_is_no_daemon() {
-    for (start, counts) in [("", true), ("unshare -m --propagation private", false)] {
+/// A container with the host's root as a volume can have a process that looks like a daemon of it, and a user one of a
+/// setuid program.
+pub(super) fn a_process_of_others_is_no_daemon() {
+    for (mode, start, counts) in [
+        (755, "", true),
+        (755, "unshare -m --propagation private", false),
+        (4755, "", false),
+    ] {
         let world = World::new();
         let huge = format!("{{{}\"x\": 1}}", "\"\": 0, ".repeat(200_000));
         world.put("srv/other.json", &huge, 0o644);
         let daemon = format!("{start} /opt/dockerd -c \"sleep 30\" --config-file=/srv/other.json");
         let outcome = world.run(&format!(
-            "cp /bin/sh /opt/dockerd; {daemon} & sleep 1; {CONFIGURE} --runtime=docker; status=$?; kill $!; exit $status"
+            "cp /bin/sh /opt/dockerd; chmod {mode} /opt/dockerd; {daemon} & sleep 1; {CONFIGURE} --runtime=docker; status=$?; kill $!; exit $status"
         ));
         assert_eq!(
             outcome.stderr.contains("/srv/other.json"),

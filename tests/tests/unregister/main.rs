@@ -14,7 +14,7 @@ use nvc_testkit::harness::Need::Root;
 
 use daemons::{
     a_command_line_with_our_program_is_named, a_default_runtime_is_forgotten_by_the_running_docker,
-    a_process_in_a_container_is_no_daemon, an_unchanged_file_needs_no_restart,
+    a_process_of_others_is_no_daemon, an_unchanged_file_needs_no_restart,
     the_file_that_a_daemon_reads_is_edited, what_dockerd_refuses_twice_is_refused,
 };
 use names::{
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         a_command_line_with_our_program_is_named,
         a_default_runtime_is_forgotten_by_the_running_docker,
         an_unchanged_file_needs_no_restart,
-        a_process_in_a_container_is_no_daemon,
+        a_process_of_others_is_no_daemon,
     ])
 }
 

@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::libc::S_ISUID;
 use nix::unistd::geteuid;
 
 /// Directories of units; a file in an earlier one hides those of its name in the others.
@@ -74,9 +75,10 @@ pub(crate) fn command_lines(program: &str, unit: &str) -> Vec<CommandLine> {
 
 /// Returns the processes of the system's daemons of this name, as directories of /proc.
 ///
-/// They must belong to root, or for a rootless engine to the caller, because any user can give a process this name. They
-/// must have our mount namespace and our root directory: a daemon in a container or a snap has others, and a container
-/// with the host's root as a volume can have the latter.
+/// They must belong to root, or for a rootless engine to the caller, because any user can give a process this name. A
+/// setuid program is no daemon: sudo belongs to root while it asks a user for a password, and has the name and the words
+/// that this user chose. They must have our mount namespace and our root directory: a daemon in a container or a snap has
+/// others, and a container with the host's root as a volume can have the latter.
 pub(crate) fn running(program: &str) -> Vec<PathBuf> {
     let identity = |path: &Path| fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
     let place = |process: &Path| {
@@ -90,6 +92,7 @@ pub(crate) fn running(program: &str) -> Vec<PathBuf> {
         let status = || fs::read_to_string(process.join("status")).unwrap_or_default();
         name.trim_end() == program
             && is_of(&status(), &[0, geteuid().as_raw()])
+            && fs::metadata(process.join("exe")).is_ok_and(|exe| exe.mode() & S_ISUID == 0)
             && ours.is_some()
             && place(process) == ours
     };
