@@ -29,6 +29,9 @@ fn main() -> ExitCode {
             harness::test(format!("{package:?}_volumes"), &needs, move || {
                 volumes_are_unmounted(package);
             }),
+            harness::test(format!("{package:?}_names"), &[Root], move || {
+                only_the_plugins_volumes_are_removed(package);
+            }),
         ]);
     }
     tests.push(harness::test(
@@ -95,16 +98,33 @@ fn rpm_of(package: &str, section: &str, argument: u32) -> String {
     format!("(set -- {argument}\n{text}\n)")
 }
 
+/// docker takes the name of another driver's volume for that volume, whichever plugin has said it.
+fn only_the_plugins_volumes_are_removed(package: Package) {
+    let canary = Scratch::new().unwrap();
+    let script = match package {
+        Package::Deb => deb("prerm", "remove"),
+        Package::Rpm => rpm("preun", 0),
+    };
+    let outcome = run(canary.path(), &script);
+    assert_eq!(
+        outcome.stderr, "volume rm -- nvidia_driver_1.2\n",
+        "{outcome:#?}"
+    );
+}
+
 /// Runs a script on a machine with the user nvidia-docker and its directory. `canary` is the host's.
 fn run(canary: &Path, script: &str) -> Outcome {
     let programs = canary.join("programs");
-    for name in ["systemctl", "systemd-sysusers", "docker"] {
-        files::file(
-            &programs.join(name),
-            "#!/bin/sh\necho \"${0##*/} $*\"\n",
-            0o755,
-        )
-        .unwrap();
+    for (name, answer) in [
+        ("systemctl", "echo \"${0##*/} $*\""),
+        ("systemd-sysusers", "echo \"${0##*/} $*\""),
+        (
+            "docker",
+            "[ $2 != ls ] || exec echo \"nvidia_driver_1.2 data -f\"; echo \"$*\" >&2",
+        ),
+    ] {
+        let text = format!("#!/bin/sh\n{answer}\n");
+        files::file(&programs.join(name), text, 0o755).unwrap();
     }
     let passwd = "root:x:0:0::/:/bin/sh\nnvidia-docker:x:4242:4242::/:/bin/sh\n";
     files::file(&canary.join("passwd"), passwd, 0o644).unwrap();
