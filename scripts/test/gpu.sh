@@ -68,7 +68,7 @@ cc -std=gnu11 -Wall -O1 -s -Ishared/nvc-testkit/c -o "$folder/root/bin/check" sc
 libraries_of "$folder/root/bin/check" "$folder/root/lib"
 # What the driver's libraries need beside it; since glibc 2.34 most of it is in libc.so.6, but files still name it.
 libc=$(ldd "$folder/root/bin/check" | sed -n 's/^.*libc\.so\.6 => \([^ ]*\) .*/\1/p')
-for part in libm.so.6 libpthread.so.0 libdl.so.2 librt.so.1; do
+for part in libm.so.6 libpthread.so.0 libdl.so.2 librt.so.1 libutil.so.1; do
   cp -L "${libc%/*}/$part" "$folder/root/lib/"
 done
 ldconfig=/sbin/ldconfig.real

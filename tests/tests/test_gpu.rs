@@ -10,6 +10,7 @@ use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 use std::{env, fs};
 
+use nvc_testkit::cli;
 use nvc_testkit::driver::{self, TRIPLET};
 use nvc_testkit::files;
 use nvc_testkit::harness::Need::{Command as Program, Root};
@@ -22,7 +23,8 @@ use nvc_tests::capi::repository;
 
 fn main() -> ExitCode {
     let all = [Root, Program("runc"), Program("busybox"), Program("strip")];
-    let tests: [(&str, fn()); 9] = [
+    let engines = [&all[..], &ENGINES.map(Program)].concat();
+    let tests: [(&str, fn()); 10] = [
         ("a_machine_with_gpus_passes", a_machine_with_gpus_passes),
         (
             "a_machine_file_makes_the_same_machine",
@@ -44,13 +46,12 @@ fn main() -> ExitCode {
             without_glibc_the_packed_one_serves,
         ),
         ("an_older_glibc_is_replaced", an_older_glibc_is_replaced),
+        ("what_is_wrong_is_found", what_is_wrong_is_found),
     ];
-    harness::main(
-        tests
-            .into_iter()
-            .map(|(name, body)| test(name, &all, body))
-            .collect(),
-    )
+    let tests = tests.into_iter().map(|(name, body)| test(name, &all, body));
+    let name = "engines_and_upstreams_programs";
+    let more = test(name, &engines, engines_and_upstreams_programs);
+    harness::main(tests.chain([more]).collect())
 }
 
 /// Packs the folder once, and returns its archive.
@@ -71,6 +72,21 @@ fn archive() -> &'static Path {
     });
     archive
 }
+
+const ENGINES: [&str; 7] = [
+    "crun",
+    "podman",
+    "conmon",
+    "dockerd",
+    "docker",
+    "containerd",
+    "containerd-shim-runc-v2",
+];
+const ANY_IMAGE: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
+
+const CAPABILITIES: [&str; 7] = [
+    "compute", "utility", "graphics", "display", "video", "ngx", "compat32",
+];
 
 /// A bare machine, and the commands that run in it.
 struct Bare(Scratch);
@@ -129,6 +145,29 @@ impl Bare {
         self.0.join(path)
     }
 
+    /// Installs engines, which are this machine's.
+    fn install_engines(&self) {
+        for name in ENGINES {
+            let program = cli::find(name).unwrap();
+            files::copy_program(&program, &self.path("usr/bin").join(name)).unwrap();
+            let libraries = format!("/usr/lib/{TRIPLET}");
+            userland::install_needed(self.0.path(), &program, &libraries).unwrap();
+        }
+        files::file(&self.path("etc/containers/policy.json"), ANY_IMAGE, 0o644).unwrap();
+        for directory in ["run", "var/tmp", "var/lib"] {
+            files::directory(&self.path(directory)).unwrap();
+        }
+    }
+
+    /// Installs what stands for upstream's programs: ours, which say more as `change`, a filter, does.
+    fn install_upstream(&self, change: &str) {
+        cli::copy_programs(&self.path("opt/upstream")).unwrap();
+        for name in ["nvidia-container-cli", "nvidia-ctk"] {
+            let script = format!("#!/bin/sh\n/opt/upstream/{name} \"$@\" | busybox {change}\n");
+            files::file(&self.path("usr/bin").join(name), script, 0o755).unwrap();
+        }
+    }
+
     /// Runs README's command in the machine; `before` are shell commands that come first, and may set `shell` and `as`.
     fn run(&self, before: &str) -> Ran {
         let enter = "\
@@ -185,7 +224,12 @@ fn a_machine_with_gpus_passes() {
         "pass: by hand, 0: 1 GPUs computed",
         "pass: 2 GPUs computed",
         "nodes of MIG instances that open for 1:0: 2",
-        "0 failed, 0 not tested",
+        "pass: 16 containers at once: those that computed: 16",
+        "pass: MPS, legacy: the socket is there: yes",
+        "pass: MPS, jit-cdi: the socket is there: no",
+        "pass: MPS, jit-cdi with the directory bound in: the socket is there: yes",
+        // Engines and upstream's programs.
+        "0 failed, 4 not tested",
     ] {
         ran.says(text);
     }
@@ -197,6 +241,13 @@ fn a_machine_with_gpus_passes() {
         let lines = ran.said.lines().filter(|line| line.contains(way));
         let passed = lines.filter(|line| line.starts_with("  pass: "));
         assert_eq!(passed.count(), 2, "{way}: {}", ran.said);
+    }
+    for capability in CAPABILITIES {
+        for mode in ["by hand", "legacy", "auto"] {
+            ran.says(&format!(
+                "pass: {capability} alone, {mode}, PATH of a daemon: "
+            ));
+        }
     }
     // The report identifies nobody, and its machine file can be built again.
     let report = bare.report();
@@ -311,6 +362,65 @@ fn an_open_node_and_a_lie_are_found() {
     ran.says("FAIL: minor number and UUID of 0000:af:00.0");
     ran.says("FAIL: by hand, 0: nodes open that were not given: /dev/nvidia1");
     ran.says("FAIL: by hand, no request: nodes open that were not given: /dev/nvidia1");
+}
+
+/// On a real machine's layout: all engines of this machine, and programs that say what upstream's do.
+fn engines_and_upstreams_programs() {
+    let bare = Bare::new(Profile::real("h100").unwrap());
+    bare.install_engines();
+    bare.install_upstream("sed 's|^/dev/nvidiactl$|&\\n/dev/nvidia-modeset|'");
+    // crun refuses a mix of cgroup versions.
+    let ran = bare.run("busybox umount /sys/fs/cgroup/unified 2>/dev/null");
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    for text in [
+        "pass: graphics alone, legacy, PATH of a daemon: ",
+        "but for what the image lacks: libX11.so.6 libXext.so.6",
+        "NOT TESTED: MPS: no control daemon runs here",
+        "pass: crun: 1 GPUs computed",
+        "pass: nvidia-container-cli info --csv: as upstream's, with 0 accepted differences",
+        "pass: nvidia-container-cli list: as upstream's, with 1 accepted differences",
+        "pass: nvidia-ctk cdi generate: as upstream's",
+        "  cdi generate: ",
+        // MIG devices and MPS.
+        "0 failed, 2 not tested",
+    ] {
+        ran.says(text);
+    }
+    for engine in ["podman", "docker"] {
+        let lines = ran.said.lines();
+        let passed = lines.filter(|line| line.starts_with(&format!("  pass: {engine} ")));
+        assert_eq!(passed.count(), 2, "{engine}: {}", ran.said);
+    }
+}
+
+/// Each check of containers and of upstream's programs finds what it is for.
+fn what_is_wrong_is_found() {
+    let bare = Bare::new(Profile::default());
+    bare.install_upstream("sed s/Nvidia/Another/");
+    let wrong = [
+        // A library is left out, and a script stands for a program.
+        r#"/# From here on/i umount usr/lib/*/libnvidia-gpucomp.so.* 2>/dev/null; rm -f usr/lib/*/libnvidia-gpucomp*; echo > s; chmod 755 s\
+           [ ! -e usr/bin/nvidia-smi ] || mount --bind s usr/bin/nvidia-smi"#,
+        // The container has no directory of MPS.
+        r#"/^mps_container/,/^}/s/compute,utility/utility/"#,
+        // One of many containers does not start.
+        r#"/cp -a "$work.c"/s/$/; [ $n != 3 ] || rm "$work\/many\/3\/config.json"/"#,
+    ];
+    let edits = wrong.map(|edit| format!("-e '{edit}'")).join(" ");
+    let ran = bare.run(&format!(
+        "tar xzf nvc-test-gpu.tar.gz; sed -i {edits} nvc-test-gpu/c*.sh; rm nvc-test-gpu.tar.gz
+         busybox tar czf nvc-test-gpu.tar.gz nvc-test-gpu"
+    ));
+    assert_eq!(ran.code, Some(1), "{}", ran.said);
+    for text in [
+        "FAIL: graphics alone, by hand, PATH of a daemon: missing files of the driver, which given ones need: libnvidia-gpucomp",
+        "FAIL: utility alone, by hand, PATH of the caller: /usr/bin/nvidia-smi it is no ELF file",
+        "FAIL: MPS, legacy: the socket is there: \"no \", not \"yes \"",
+        "FAIL: 16 containers at once: those that computed: \"15 \", not \"16 \"",
+        "FAIL: nvidia-container-cli info --csv: 4 differences to upstream's that are not accepted",
+    ] {
+        ran.says(text);
+    }
 }
 
 fn first_lines(ran: &Ran) -> String {

@@ -71,14 +71,15 @@ judge() { # WAY FILE COUNT NODES...: so many GPUs compute, these nodes open, and
 }
 
 # Runs in a new mount namespace, as the container's first process.
-by_hand_inside() { # ROOT DEVICE
+by_hand_inside() { # ROOT DEVICE [CAPABILITIES]
+  capabilities=${3:---compute --utility}
   mount --bind "$1" "$1" && cd "$1" && mount --rbind /proc proc && mount -t tmpfs -o mode=755 tmpfs dev || exit 99
   for node in null zero full random urandom; do
     [ ! -e /dev/$node ] || { : > dev/$node && mount --bind /dev/$node dev/$node; } || exit 99
   done
   mount --rbind /sys sys || exit 99
   if [ "$2" ]; then
-    "$work/bin/nvidia-container-cli" configure "--pid=$$" --no-cgroups --compute --utility "--device=$2" "$1" || exit 98
+    "$work/bin/nvidia-container-cli" configure "--pid=$$" --no-cgroups $capabilities "--device=$2" "$1" || exit 98
   fi
   # From here on, programs come from the new root.
   PATH=/usr/bin:/usr/sbin
@@ -112,8 +113,9 @@ capabilities() {
   [ ! "$mknod" ] || printf ', "CAP_MKNOD"'
 }
 
-bundle() { # ENVIRONMENT-ENTRY HOOKS
+bundle() { # ENVIRONMENT-ENTRY HOOKS [JOB [MOUNTS]]
   make_root "$work/c/rootfs"
+  [ $# -lt 3 ] || printf '%s\n' "$3" > "$work/c/rootfs/job"
   proc='{"destination": "/proc", "type": "proc", "source": "proc"}' pid='{"type": "pid"}, '
   if [ "$simulated" ]; then
     # With a real driver each procfs shows it.
@@ -127,11 +129,14 @@ bundle() { # ENVIRONMENT-ENTRY HOOKS
  "root": {"path": "rootfs", "readonly": false},
  "mounts": [$proc,
   {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755", "size=65536k"]},
-  {"destination": "/sys", "type": "bind", "source": "/sys", "options": ["rbind", "ro"]}]$2,
+  {"destination": "/sys", "type": "bind", "source": "/sys", "options": ["rbind", "ro"]}${4:-}]$2,
  "linux": {"namespaces": [$pid{"type": "mount"}, {"type": "ipc"}, {"type": "uts"}],
   "resources": {"devices": [{"allow": false, "access": "rwm"}]}}}
 END_OF_FILE
 }
+
+# Set when a container of runc ran: what needs one asks for it. A PATH for our programs, if it is not this one.
+containers_work='' search=''
 
 # Runs the bundle; the output is in $work/out.
 containers=0
@@ -140,14 +145,14 @@ run_bundle() { # PROGRAM
   name=nvc-test-gpu-$$-$containers
   cd "$work/c" || return
   before=$(ticks)
-  limit 90 "$1" --root "$work/state" run "$name"
+  limit 90 env "PATH=${search:-$PATH}" "$1" --root "$work/state" run "$name"
   took=$((($(ticks) - before) * 10))
   cd "$work" || return
   [ $status = 0 ] || "$work/bin/runc" --root "$work/state" delete --force "$name" 2>/dev/null
   return $status
 }
 
-configure_runtime() { # MODE
+configure_runtime() { # MODE [RUNTIME]
   ldconfig_line=
   [ ! "$own_ldconfig" ] || ldconfig_line="ldconfig = \"@$own_ldconfig\""
   cat > "$work/config.toml" <<END_OF_FILE
@@ -157,7 +162,7 @@ $ldconfig_line
 [nvidia-container-runtime]
 mode = "$1"
 modes.cdi.spec-dirs = ["$work/cdi"]
-runtimes = ["$work/bin/runc"]
+runtimes = ["${2:-$work/bin/runc}"]
 [nvidia-container-runtime-hook]
 path = "$work/bin/nvidia-container-runtime-hook"
 END_OF_FILE
@@ -204,13 +209,14 @@ by_hook() { # DEVICE COUNT NODES...
 
 test_containers() {
   title "Containers"
+  first=
   if [ "$why" ]; then
     skip "all containers: $why"
     return
   fi
   # GPU 0, or the first that is not in MIG mode; a MIG device; the last GPU.
   migs=" $(mig_gpus)"
-  first='' last=''
+  last=''
   while IFS=, read -r index minor rest; do
     case $migs in *" $index "*) continue ;; esac
     [ "$first" ] || first=$index first_node=/dev/nvidia$minor
@@ -243,6 +249,7 @@ test_containers() {
     skip "containers of runc: nothing filters devices here: $(grep ' made=yes' "$work/out" | head -n 1)"
     return
   fi
+  containers_work=yes
   by_runtime auto '' 0
   if [ "$first" ]; then
     by_runtime auto "$first" 1 "$first_node"

@@ -276,6 +276,8 @@ time_programs() {
   timed "true" "$work/tools/true"
   timed "nvidia-container-cli info" "$cli" info
   timed "nvidia-container-cli list" "$cli" list
+  timed "nvidia-container-cli list --device=0" "$cli" list --device=0
+  timed "nvidia-container-cli list --device=all" "$cli" list --device=all
   timed "nvidia-ctk cdi generate" "$ctk" --quiet cdi generate "--output=$work/cdi-again.yaml" \
     "--nvidia-cdi-hook-path=$work/bin/nvidia-cdi-hook" $(ldconfig_option)
   timed "nvidia-ctk cdi list" "$ctk" cdi list "--spec-dir=$work/cdi"

@@ -2,19 +2,20 @@
 # Tests this project on a machine with an NVIDIA GPU, and writes a report to send. Packed by scripts/test/gpu.sh; needs
 # no compiler, no network, and nothing of the machine but a shell.
 #
-#   sh run.sh [--simulated]        as root if possible; less than 8 minutes
+#   sh run.sh [--simulated] [--mps]        as root if possible; less than 8 minutes
 #
 # The first lines say what cannot be tested here, and why. --simulated is for a simulated driver: it launches no kernel,
-# and shows this procfs to containers.
+# and shows this procfs to containers. --mps starts a control daemon of MPS, if none runs, and ends it.
 # Exit code: 0 if something was tested and nothing failed, 1 if a test failed, 2 for a wrong command line, 3 if nothing
 # could be tested. The report has neither serial numbers, UUIDs nor host names (machine.sh), and only programs in this
-# folder are run, besides nvidia-smi. Nothing of the machine is changed: all is done in a separate mount namespace.
+# folder are run, besides nvidia-smi, engines, MPS, and upstream's to compare with. Nothing of the machine is changed: all is done in a separate mount namespace.
 set -u
 
-simulated='' stage=first
+simulated='' mps='' stage=first
 for option; do
   case $option in
     --simulated) simulated=--simulated ;;
+    --mps) mps=--mps ;;
     --staged=*) stage=${option#--staged=} ;;
     *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
@@ -79,9 +80,9 @@ if [ $stage = first ]; then
   fi
   export why
   if [ "$why" ]; then
-    "$busybox" sh ./run.sh --staged=second $simulated
+    "$busybox" sh ./run.sh --staged=second $simulated $mps
   else
-    "$busybox" unshare -m --propagation private "$busybox" sh ./run.sh --staged=second $simulated
+    "$busybox" unshare -m --propagation private "$busybox" sh ./run.sh --staged=second $simulated $mps
   fi
   status=$?
   [ ! "$work" ] || "$busybox" rm -rf "$work" 2>/dev/null
@@ -129,7 +130,7 @@ busybox=$work/bin/busybox
 "$busybox" --install -s "$work/tools"
 machine_path=$PATH
 PATH=$work/tools
-export PATH work busybox machine_path simulated
+export PATH work busybox machine_path simulated mps
 # The folder stays the working directory until here: it may be below the /tmp that is now hidden.
 cd "$work" || exit 1
 
@@ -137,6 +138,9 @@ cd "$work" || exit 1
 . ./libc.sh
 . ./host.sh
 . ./containers.sh
+. ./capabilities.sh
+. ./upstream.sh
+. ./engines.sh
 . ./layout.sh
 . ./machine.sh
 
@@ -149,6 +153,11 @@ if [ "$gpus" ]; then
   compare_specification
   compute_here
   test_containers
+  test_capabilities
+  test_many
+  test_mps
+  test_engines
+  compare_upstream
   time_programs
   write_machine
 fi

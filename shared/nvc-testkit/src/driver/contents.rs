@@ -121,8 +121,7 @@ fn firmware_and_sockets(builder: &Builder, driver: &Driver) -> io::Result<()> {
         }
     }
     if builder.wants("/tmp/nvidia-mps") {
-        files::directory(&driver.path("/tmp/nvidia-mps"))?;
-        files::file(&driver.path("/tmp/nvidia-mps/control"), "", 0o666)?;
+        socket(&driver.path("/tmp/nvidia-mps/control"))?;
     }
     Ok(())
 }
