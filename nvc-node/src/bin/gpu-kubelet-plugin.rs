@@ -3,10 +3,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_main)] // see libnvc::main!
 
-libnvc::main!(run);
+use nvc_node::run;
 
-/// Runs the program; returns its exit code.
-fn run() -> u8 {
-    nvc_program::messages::take_panics();
-    0
-}
+libnvc::main!(run);

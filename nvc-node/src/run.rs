@@ -1,0 +1,160 @@
+//! Runs the driver from its command line to its end.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use libnvc::{Error, ErrorKind, Result};
+use nvc_program::messages::{self, write_line};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::kubelet::proto::registration::PluginInfo;
+use crate::kubelet::registration::{self, Registration};
+use crate::kubelet::sockets;
+use crate::machine::{self, Source};
+use crate::options::{DRIVER, Invocation, Options, read};
+
+/// Threads that wait for the driver.
+const MAX_WAITING: usize = 4;
+/// How long calls that have begun may take at the end. Kubernetes kills a pod after 30 seconds.
+const LAST_CALLS: Duration = Duration::from_secs(20);
+
+/// Runs the program; returns its exit code.
+pub fn run() -> u8 {
+    messages::take_panics();
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    log_to_stderr(false);
+    let done =
+        read(&words, &|name| std::env::var_os(name)).and_then(|invocation| match invocation {
+            Invocation::Serve(options) => {
+                log_to_stderr(options.debug);
+                work(&options)
+            }
+            Invocation::Print(text) => std::io::stdout()
+                .write_all(text.as_bytes())
+                .map_err(|error| system("standard output", &error)),
+        });
+    match done {
+        Ok(()) => 0,
+        Err(error) => {
+            log::error!("{}", error.message());
+            if let Some(hint) = error.advice() {
+                write_line(&format!("hint: {hint}"));
+            }
+            1
+        }
+    }
+}
+
+fn work(options: &Options) -> Result<()> {
+    let source = Source {
+        driver_root: options.driver_root.clone(),
+        dev_root: dev_root(&options.driver_root),
+        query: nvc_generate::query_program(),
+        ignored_xids: options.ignored_xids.clone(),
+    };
+    let world = machine::watched(source);
+    match &**world.borrow() {
+        Ok(machine) => {
+            let (driver, gpus) = (&machine.driver, machine.gpus.len());
+            log::info!("Driver {driver}, {gpus} GPUs");
+        }
+        Err(reason) => log::warn!("no device can be given: {reason}"),
+    }
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(MAX_WAITING)
+        .build()
+        .map_err(|error| system("event loop", &error))?;
+    let done = runtime.block_on(serve(options));
+    // A query that hangs does not keep the program.
+    runtime.shutdown_background();
+    done
+}
+
+async fn serve(options: &Options) -> Result<()> {
+    let failed = |error: std::io::Error| system("signals", &error);
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let word = format!("{:08x}", word());
+    let (_listener, service) = sockets::listen(&options.state, "dra", ".sock", &word)?;
+    let (registered, _) = watch::channel(false);
+    let registration = Arc::new(Registration {
+        info: PluginInfo {
+            r#type: "DRAPlugin".into(),
+            name: DRIVER.into(),
+            endpoint: service.path().display().to_string(),
+            supported_versions: [
+                "v1.DRAPlugin",
+                "v1beta1.DRAPlugin",
+                "v1alpha1.DRAResourceHealth",
+            ]
+            .map(String::from)
+            .into(),
+        },
+        registered,
+    });
+    // The services must be there before the kubelet hears of them.
+    let (listener, entry) = sockets::listen(&options.registrar, DRIVER, "-reg.sock", &word)?;
+    tokio::spawn(registration::serve(listener, registration));
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    log::info!("Stopping");
+    drop(entry);
+    Ok(())
+}
+
+/// Returns the root of the device nodes: the driver root if it has some, as with NVIDIA's driver.
+fn dev_root(driver_root: &Path) -> std::path::PathBuf {
+    if driver_root.join("dev").is_dir() {
+        driver_root.to_owned()
+    } else {
+        "/".into()
+    }
+}
+
+/// Returns a number that no other process of this driver has.
+fn word() -> u32 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    // The standard library seeds it from getrandom(2).
+    let seeded = std::hash::RandomState::new().build_hasher().finish();
+    u32::try_from(seeded & u64::from(u32::MAX)).unwrap_or_default()
+}
+
+fn system(object: &str, error: &std::io::Error) -> Error {
+    Error::fault(ErrorKind::System, object, error.to_string())
+}
+
+fn log_to_stderr(debug: bool) {
+    struct Stderr;
+    impl log::Log for Stderr {
+        fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+            metadata.level() <= log::max_level()
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            if !self.enabled(record.metadata()) {
+                return;
+            }
+            let level = match record.level() {
+                log::Level::Error => messages::Level::Error,
+                log::Level::Warn => messages::Level::Warning,
+                log::Level::Info => messages::Level::Info,
+                _ => messages::Level::Debug,
+            };
+            messages::write_record(level, &record.args().to_string());
+        }
+        fn flush(&self) {}
+    }
+    // Fails only if there is already a logger.
+    let _ = log::set_logger(&Stderr);
+    log::set_max_level(if debug {
+        log::LevelFilter::Debug
+    } else {
+        log::LevelFilter::Info
+    });
+}
