@@ -2,6 +2,7 @@
 
 mod http2;
 pub(crate) mod registration;
+pub(crate) mod services;
 pub(crate) mod sockets;
 
 pub use http2::{Broken, Call, Connection};

@@ -51,6 +51,8 @@ pub struct Gpu {
     /// `0000:3b:00.0`.
     pub busid: String,
     pub model: String,
+    /// `Nvidia`, `Tesla`, …
+    pub brand: String,
     /// Compute capability.
     pub compute: (u32, u32),
     /// Bytes; None if NVML did not tell.
@@ -100,16 +102,5 @@ pub enum Health {
 impl Health {
     pub fn is_well(&self) -> bool {
         *self == Self::Well
-    }
-}
-
-impl Machine {
-    /// Returns the number of GPUs and MIG devices that are well.
-    pub fn well(&self) -> usize {
-        let well = |gpu: &Gpu| match gpu.is_divided {
-            false => usize::from(gpu.health.is_well()),
-            true => gpu.migs.iter().filter(|mig| mig.health.is_well()).count(),
-        };
-        self.gpus.iter().map(well).sum()
     }
 }

@@ -6,17 +6,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libnvc::{Error, ErrorKind, Result};
+use nvc_generate::HookProgram;
 use nvc_program::messages::{self, write_line};
+use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
+use crate::api::{self, slices::publish};
+use crate::claims::Claims;
+use crate::grants::Grants;
 use crate::kubelet::proto::registration::PluginInfo;
 use crate::kubelet::registration::{self, Registration};
-use crate::kubelet::sockets;
-use crate::machine::{self, Source};
+use crate::kubelet::{services, sockets};
+use crate::machine::{self, Source, Watch};
 use crate::options::{DRIVER, Invocation, Options, read};
 
+/// The services at the driver's socket, in the order in which the kubelet chooses.
+const SERVICES: [&str; 3] = [
+    "v1.DRAPlugin",
+    "v1beta1.DRAPlugin",
+    "v1alpha1.DRAResourceHealth",
+];
+const HOOK: &str = "nvidia-cdi-hook";
 /// Threads that wait for the driver.
 const MAX_WAITING: usize = 4;
 /// How long calls that have begun may take at the end. Kubernetes kills a pod after 30 seconds.
@@ -56,7 +70,7 @@ fn work(options: &Options) -> Result<()> {
         query: nvc_generate::query_program(),
         ignored_xids: options.ignored_xids.clone(),
     };
-    let world = machine::watched(source);
+    let world = machine::watched(source.clone());
     match &**world.borrow() {
         Ok(machine) => {
             let (driver, gpus) = (&machine.driver, machine.gpus.len());
@@ -69,44 +83,103 @@ fn work(options: &Options) -> Result<()> {
         .max_blocking_threads(MAX_WAITING)
         .build()
         .map_err(|error| system("event loop", &error))?;
-    let done = runtime.block_on(serve(options));
+    let done = runtime.block_on(serve(options, source, world));
     // A query that hangs does not keep the program.
     runtime.shutdown_background();
     done
 }
 
-async fn serve(options: &Options) -> Result<()> {
+async fn serve(options: &Options, source: Source, world: Watch) -> Result<()> {
     let failed = |error: std::io::Error| system("signals", &error);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let client = api::client(&options.kubeconfig).await?;
     let word = format!("{:08x}", word());
-    let (_listener, service) = sockets::listen(&options.state, "dra", ".sock", &word)?;
-    let (registered, _) = watch::channel(false);
-    let registration = Arc::new(Registration {
+    let (listener, service) = sockets::listen(&options.state, "dra", ".sock", &word)?;
+    let (stop, stopping) = watch::channel(false);
+    let (registered, registration) = watch::channel(false);
+    let claims = Claims {
+        client: client.clone(),
+        node: options.node.clone(),
+        world: world.clone(),
+        grants: Arc::new(grants(options, source)?),
+    };
+    let mut servers = JoinSet::new();
+    servers.spawn(services::serve(listener, claims, stopping.clone()));
+    if let Some(port) = options.health_port {
+        let listener = TcpListener::bind(("::", port)).await;
+        let listener = listener.map_err(|error| system("the port of the probes", &error))?;
+        let (registered, world) = (registration.clone(), world.clone());
+        servers.spawn(services::serve_probes(
+            listener, registered, world, stopping,
+        ));
+    }
+    let answers = Arc::new(Registration {
         info: PluginInfo {
             r#type: "DRAPlugin".into(),
             name: DRIVER.into(),
             endpoint: service.path().display().to_string(),
-            supported_versions: [
-                "v1.DRAPlugin",
-                "v1beta1.DRAPlugin",
-                "v1alpha1.DRAResourceHealth",
-            ]
-            .map(String::from)
-            .into(),
+            supported_versions: SERVICES.map(String::from).into(),
         },
         registered,
     });
     // The services must be there before the kubelet hears of them.
     let (listener, entry) = sockets::listen(&options.registrar, DRIVER, "-reg.sock", &word)?;
-    tokio::spawn(registration::serve(listener, registration));
+    tokio::spawn(registration::serve(listener, answers));
+    let (node, state) = (options.node.clone(), options.state.clone());
+    let publishing = publish(client, node, &state, world, registration);
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
+        // They end only by a bug.
+        () = publishing => {}
+        _ = servers.join_next() => {}
     }
     log::info!("Stopping");
+    // The kubelet calls another daemon from now on, if there is one.
     drop(entry);
+    let _ = stop.send(true);
+    let _ = timeout(LAST_CALLS, async {
+        while servers.join_next().await.is_some() {}
+    })
+    .await;
     Ok(())
+}
+
+/// Returns what writes files of claims, with the hook program that they name.
+fn grants(options: &Options, source: Source) -> Result<Grants> {
+    let is_hook_ours = options.hook.is_empty();
+    let path = if is_hook_ours {
+        installed_hook(&options.state)?
+    } else {
+        options.hook.clone()
+    };
+    Ok(Grants {
+        source,
+        host_driver_root: options.host_driver_root.clone(),
+        cdi_root: options.cdi_root.clone(),
+        state: options.state.clone(),
+        hook: HookProgram { path },
+        is_hook_ours,
+    })
+}
+
+/// Copies the hook program to where the host's engine finds it: the kubelet's directory has the same path there.
+fn installed_hook(state: &Path) -> Result<String> {
+    let own = std::env::current_exe().map_err(|error| system("/proc/self/exe", &error))?;
+    let path = own.with_file_name(HOOK);
+    let bytes = std::fs::read(&path).map_err(|error| {
+        let error = system(&path.display().to_string(), &error);
+        error.hint(
+            "it belongs beside this program; or name one of the host with --nvidia-cdi-hook-path",
+        )
+    })?;
+    let target = state.join(HOOK);
+    if std::fs::read(&target).is_ok_and(|known| known == bytes) {
+        return Ok(target.display().to_string());
+    }
+    nvc_hostfile::create(&target, &bytes, 0o755)?;
+    Ok(target.display().to_string())
 }
 
 /// Returns the root of the device nodes: the driver root if it has some, as with NVIDIA's driver.

@@ -42,6 +42,7 @@ fn gpus(info: &DeviceInfo) -> Vec<Gpu> {
             uuid: gpu.uuid.clone(),
             busid: short_address(&gpu.busid),
             model: gpu.model.clone(),
+            brand: gpu.brand.clone(),
             compute: (
                 major.parse().unwrap_or_default(),
                 minor.parse().unwrap_or_default(),

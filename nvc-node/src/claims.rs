@@ -1,0 +1,169 @@
+//! Carries out the kubelet's calls for one claim: gives it what it was allocated, as the machine is now, or says why not.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
+use kube::Client;
+use libnvc::{Error, ErrorKind, Result};
+use tokio::task::spawn_blocking;
+
+use crate::api::claims::{allocated, is_gone};
+use crate::devices;
+use crate::grants::{Grant, Grants, Record, check_uid, qualified};
+use crate::kubelet::proto::dra::{Claim, Device};
+use crate::machine::{Health, Watch, World};
+
+/// Gives devices to claims of a node.
+#[derive(Clone)]
+pub(crate) struct Claims {
+    pub(crate) client: Client,
+    pub(crate) node: String,
+    pub(crate) world: Watch,
+    pub(crate) grants: Arc<Grants>,
+}
+
+impl Claims {
+    /// Gives a claim its devices. Whether it had them makes no difference.
+    ///
+    /// # Errors
+    /// It cannot have one of them; then it has none.
+    pub(crate) async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>> {
+        let Claim {
+            namespace,
+            name,
+            uid,
+        } = claim;
+        check_uid(uid)?;
+        let results = allocated(&self.client, namespace, name, uid).await?;
+        let mut grants: Vec<Grant> = Vec::new();
+        for result in &results {
+            let grant = self.grant(result)?;
+            if grants.iter().all(|known| known.uuid != grant.uuid) {
+                grants.push(grant);
+            }
+        }
+        let record = Record {
+            uid: uid.clone(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+            grants,
+        };
+        self.give(record).await?;
+        Ok(results
+            .into_iter()
+            .map(|result| device(uid, result))
+            .collect())
+    }
+
+    /// Takes a claim's devices back. It may be unknown.
+    ///
+    /// # Errors
+    /// A file cannot be removed.
+    pub(crate) async fn unprepare(&self, claim: &Claim) -> Result<()> {
+        check_uid(&claim.uid)?;
+        let uid = claim.uid.clone();
+        self.locked(move |grants| grants.lock()?.take_back(&uid))
+            .await
+    }
+
+    /// Returns the device that was allocated, as the machine is now.
+    fn grant(&self, result: &DeviceRequestAllocationResult) -> Result<Grant> {
+        let refuse = |text: String| Err(Error::new(ErrorKind::NotFound, text));
+        let (device, pool) = (&result.device, &result.pool);
+        if *pool != self.node {
+            return refuse(format!(
+                "{device} is one of the pool {pool}, and this node is {}",
+                self.node
+            ));
+        }
+        let world = self.world.borrow().clone();
+        let machine = match &*world {
+            World::Ok(machine) => machine,
+            World::Err(reason) => return refuse(format!("there is no {device} now: {reason}")),
+        };
+        let Some(entry) = devices::entries(machine).find(|entry| entry.name() == *device) else {
+            return refuse(format!("there is no {device} now"));
+        };
+        let is_tolerated = result.tolerations.iter().flatten().next().is_some();
+        if let (Health::Sick { reason, .. }, false) = (entry.health(), is_tolerated) {
+            return refuse(format!("{device} is not well: {reason}"));
+        }
+        Ok(Grant {
+            name: device.clone(),
+            uuid: entry.uuid().to_owned(),
+            is_shared: result.admin_access.unwrap_or(false),
+        })
+    }
+
+    /// Writes what a claim gets, unless another one has a device.
+    async fn give(&self, record: Record) -> Result<()> {
+        loop {
+            let wanted = record.clone();
+            let others = self.locked(move |grants| {
+                let locked = grants.lock()?;
+                let others = conflicts(&locked.records(), &wanted);
+                if others.is_empty() {
+                    locked.give(&wanted)?;
+                }
+                Ok(others)
+            });
+            let others = others.await?;
+            if others.is_empty() {
+                return Ok(());
+            }
+            for other in others {
+                let Record {
+                    namespace,
+                    name,
+                    uid,
+                    ..
+                } = other;
+                // The kubelet may have lost the claim with its own state.
+                if !is_gone(&self.client, &namespace, &name, &uid).await {
+                    let text = format!("the claim {namespace}/{name} has the same device");
+                    return Err(Error::new(ErrorKind::NotFound, text));
+                }
+                log::warn!("{namespace}/{name} is gone: its devices are taken back");
+                self.locked(move |grants| grants.lock()?.take_back(&uid))
+                    .await?;
+            }
+        }
+    }
+
+    /// Runs what waits for the driver, a lock or a disk.
+    async fn locked<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Grants) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let grants = Arc::clone(&self.grants);
+        let done = spawn_blocking(move || work(&grants)).await;
+        done.unwrap_or_else(|error| Err(Error::new(ErrorKind::System, error.to_string())))
+    }
+}
+
+/// Returns the records of other claims that have one of the devices.
+fn conflicts(records: &[Record], wanted: &Record) -> Vec<Record> {
+    let has = |other: &Record| {
+        let mut pairs = wanted
+            .grants
+            .iter()
+            .flat_map(|one| other.grants.iter().map(move |two| (one, two)));
+        pairs.any(|(one, two)| one.uuid == two.uuid && !one.is_shared && !two.is_shared)
+    };
+    let others = records
+        .iter()
+        .filter(|other| other.uid != wanted.uid && has(other));
+    others.cloned().collect()
+}
+
+/// Returns what the kubelet passes on to the engine.
+fn device(uid: &str, result: DeviceRequestAllocationResult) -> Device {
+    // Of a subrequest, the kubelet knows the request alone.
+    let request = result.request.split('/').next().unwrap_or_default();
+    Device {
+        request_names: vec![request.to_owned()],
+        cdi_device_ids: vec![qualified(uid, &result.device)],
+        pool_name: result.pool,
+        device_name: result.device,
+    }
+}

@@ -1,0 +1,286 @@
+//! Writes what a container with some devices gets: a CDI specification for each claim, and a record of it.
+//!
+//! Nothing here knows Kubernetes. Every specification is made of what the driver says now, never of what was said before,
+//! so there is no stored answer that could be stale.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use libnvc::host::DriverConfig;
+use libnvc::options::LibraryOptions;
+use libnvc::{Error, ErrorKind, Result, kmods};
+use nix::fcntl::{Flock, FlockArg};
+use nvc_cdi::emit::Format;
+use nvc_cdi::transform::{Side, Transform};
+use nvc_cdi::{Spec, file, registry, version};
+use nvc_generate::{
+    Find, GeneratedSpecs, HookProgram, Hooks, Mode, Names, Naming, Options, Rendering, generate,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Source;
+
+/// As with NVIDIA's driver: the files of a claim have the same names.
+const VENDOR: &str = "k8s.gpu.nvidia.com";
+const CLASS: &str = "claim";
+/// The lock over the records, which NVIDIA's driver takes too.
+const LOCK: &str = "pu.lock";
+/// The directory of the records.
+const RECORDS: &str = "claims";
+
+/// What every container with a GPU needs. Without one of them a pod would run, and have no GPU.
+const NEEDED_NODES: [&str; 2] = ["/dev/nvidiactl", "/dev/nvidia-uvm"];
+const NEEDED_LIBRARIES: [&str; 2] = ["libcuda.so.", "libnvidia-ml.so."];
+
+/// A device of a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Grant {
+    /// Its name for those who claim it.
+    pub(crate) name: String,
+    pub(crate) uuid: String,
+    /// Given beside a claim that uses it.
+    #[serde(default)]
+    pub(crate) is_shared: bool,
+}
+
+/// What is known of a claim that was given its devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) grants: Vec<Grant>,
+}
+
+/// Gives devices to claims, and takes them back.
+#[derive(Clone, Debug)]
+pub(crate) struct Grants {
+    pub(crate) source: Source,
+    /// The driver root on the host.
+    pub(crate) host_driver_root: String,
+    pub(crate) cdi_root: PathBuf,
+    /// The driver's own directory.
+    pub(crate) state: PathBuf,
+    pub(crate) hook: HookProgram,
+    /// The hook program is of this build.
+    pub(crate) is_hook_ours: bool,
+}
+
+/// The right to change files of claims, alone on this machine.
+#[derive(Debug)]
+pub(crate) struct Locked<'g> {
+    grants: &'g Grants,
+    _lock: Flock<File>,
+}
+
+/// Returns the name of a claim's device for engines.
+pub(crate) fn qualified(uid: &str, device: &str) -> String {
+    format!("{VENDOR}/{CLASS}={uid}-{device}")
+}
+
+/// Checks that a claim's UID is safe as a part of a file's name.
+///
+/// # Errors
+/// It is not.
+pub(crate) fn check_uid(uid: &str) -> Result<()> {
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if (1..=64).contains(&uid.len()) && uid.chars().all(is_safe) {
+        return Ok(());
+    }
+    let text = format!("\"{uid}\" is not the UID of a claim");
+    Err(Error::new(ErrorKind::InvalidArgument, text))
+}
+
+impl Grants {
+    /// Waits for the lock.
+    ///
+    /// # Errors
+    /// The file of the lock cannot be opened.
+    pub(crate) fn lock(&self) -> Result<Locked<'_>> {
+        let path = self.state.join(LOCK);
+        let failed = |cause: String| Error::fault(ErrorKind::System, path.display(), cause);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(|error| failed(error.to_string()))?;
+        let lock = Flock::lock(file, FlockArg::LockExclusive);
+        Ok(Locked {
+            grants: self,
+            _lock: lock.map_err(|(_, errno)| failed(errno.to_string()))?,
+        })
+    }
+
+    fn specification(&self, uid: &str) -> PathBuf {
+        let name = format!("{VENDOR}-{CLASS}_{uid}.yaml");
+        self.cdi_root.join(name)
+    }
+
+    fn records(&self) -> PathBuf {
+        self.state.join(RECORDS)
+    }
+
+    fn record(&self, uid: &str) -> PathBuf {
+        self.records().join(format!("{uid}.json"))
+    }
+
+    /// Asks the driver about devices, and makes the specification of a claim.
+    fn make(&self, uid: &str, grants: &[Grant]) -> Result<Spec> {
+        let made = self.generated(grants).or_else(|error| {
+            log::info!("Making the driver's nodes: {}", error.message());
+            let config = DriverConfig {
+                root: self.source.dev_root.clone(),
+                options: LibraryOptions::LOAD_KMODS,
+                ..DriverConfig::default()
+            };
+            // The second error says what is still missing.
+            if let Some(warning) = kmods::prepare(&config) {
+                log::warn!("{warning}");
+            }
+            self.generated(grants)
+        })?;
+        for warning in &made.warnings {
+            log::debug!("claim {uid}: {warning}");
+        }
+        let mut spec = made.spec;
+        for device in &mut spec.devices {
+            let grant = grants.iter().find(|grant| grant.uuid == device.name);
+            let grant = grant.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Malformed,
+                    format!("{} is not asked for", device.name),
+                )
+            })?;
+            device.name = format!("{uid}-{}", grant.name);
+        }
+        let as_seen = self.source.driver_root.to_string_lossy();
+        Transform::new(&as_seen, &self.host_driver_root, Side::Host).apply(&mut spec)?;
+        spec.cdi_version = version::minimum(&spec).0.into();
+        nvc_cdi::validate::spec(&spec)?;
+        Ok(spec)
+    }
+
+    fn generated(&self, grants: &[Grant]) -> Result<GeneratedSpecs> {
+        let options = Options {
+            find: Find {
+                driver_root: self.source.driver_root.clone(),
+                dev_root: self.source.dev_root.clone(),
+                ids: grants.iter().map(|grant| grant.uuid.clone()).collect(),
+                query: self.source.query.clone(),
+                ..Find::new(Mode::Nvml)
+            },
+            names: Names {
+                naming: vec![Naming::Uuid],
+                no_all: true,
+                vendor: VENDOR.into(),
+                class: CLASS.into(),
+            },
+            rendering: Rendering {
+                hooks: Hooks {
+                    program: self.hook.clone(),
+                    disabled: [].into(),
+                    enabled: [].into(),
+                    merged: self.is_hook_ours,
+                    is_ours: self.is_hook_ours,
+                },
+                ldconfig: None,
+                gids: false,
+                additional_gids: false,
+            },
+        };
+        let made = generate(&options)?;
+        check_whole(&made, grants)?;
+        Ok(made)
+    }
+}
+
+/// Checks that a specification has what every container with a GPU needs.
+fn check_whole(made: &GeneratedSpecs, grants: &[Grant]) -> Result<()> {
+    let common = &made.spec.container_edits;
+    let lacks_node = |path: &&&str| !common.device_nodes.iter().any(|node| node.path == **path);
+    let lacks_library = |name: &&&str| {
+        let mut files = common
+            .mounts
+            .iter()
+            .map(|mount| Path::new(&mount.container_path));
+        !files.any(|path| {
+            let file = path.file_name().and_then(|file| file.to_str());
+            file.is_some_and(|file| file.starts_with(**name))
+        })
+    };
+    let lacks_device = |grant: &&Grant| made.spec.device(&grant.uuid).is_none();
+    let mut missing: Vec<&str> = NEEDED_NODES.iter().filter(lacks_node).copied().collect();
+    missing.extend(NEEDED_LIBRARIES.iter().filter(lacks_library));
+    missing.extend(
+        grants
+            .iter()
+            .filter(lacks_device)
+            .map(|grant| grant.uuid.as_str()),
+    );
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let why: Vec<&str> = made.warnings.iter().map(String::as_str).collect();
+    let text = format!("a container would lack {}", missing.join(", "));
+    Err(Error::new(ErrorKind::NotFound, text).with_cause(why.join("; ")))
+}
+
+impl Locked<'_> {
+    /// Returns the records of the claims that have been given devices. A damaged one is skipped with a warning.
+    pub(crate) fn records(&self) -> Vec<Record> {
+        let entries = fs::read_dir(self.grants.records()).into_iter().flatten();
+        let paths = entries.flatten().map(|entry| entry.path());
+        let is_record = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "json");
+        let read = |path: PathBuf| {
+            let text = fs::read(&path).map_err(|error| error.to_string());
+            let record = text.and_then(|text| {
+                serde_json::from_slice::<Record>(&text).map_err(|error| error.to_string())
+            });
+            record
+                .map_err(|error| log::warn!("{} is skipped: {error}", path.display()))
+                .ok()
+        };
+        paths.filter(is_record).filter_map(read).collect()
+    }
+
+    /// Gives a claim its devices, again if it had them: the driver is asked now. The record comes last, so that one
+    /// without a specification does not exist unless that was removed.
+    ///
+    /// # Errors
+    /// A device does not answer or a part of it is missing; a file cannot be written.
+    pub(crate) fn give(&self, record: &Record) -> Result<()> {
+        let grants = self.grants;
+        let uid = record.uid.as_str();
+        let spec = grants.make(uid, &record.grants)?;
+        let path = grants.specification(uid);
+        file::write(&path, &spec, Format::Yaml, None)?;
+        // What engines will read. Also after a write that a full disk or another program has damaged.
+        let read = registry::read(&path)?;
+        if read != spec {
+            let text = format!("{} is not what was written", path.display());
+            return Err(Error::new(ErrorKind::Malformed, text));
+        }
+        let text = serde_json::to_vec(record).unwrap_or_default();
+        fs::create_dir_all(grants.records()).map_err(|error| of_file(&grants.records(), &error))?;
+        nvc_hostfile::create(&grants.record(uid), &text, 0o600)
+    }
+
+    /// Takes back the devices of a claim, also of one that NVIDIA's driver gave, or of one that has none.
+    ///
+    /// # Errors
+    /// A file cannot be removed.
+    pub(crate) fn take_back(&self, uid: &str) -> Result<()> {
+        for path in [self.grants.specification(uid), self.grants.record(uid)] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(of_file(&path, &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn of_file(path: &Path, error: &io::Error) -> Error {
+    Error::fault(ErrorKind::System, path.display(), error.to_string())
+}
