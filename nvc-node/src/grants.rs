@@ -219,7 +219,9 @@ fn check_whole(made: &GeneratedSpecs, grants: &[Grant]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let why: Vec<&str> = made.warnings.iter().map(String::as_str).collect();
+    let warnings = made.warnings.iter().map(String::as_str);
+    let is_about = |warning: &&str| missing.iter().any(|name| warning.contains(name));
+    let why: Vec<&str> = warnings.filter(is_about).collect();
     let text = format!("a container would lack {}", missing.join(", "));
     Err(Error::new(ErrorKind::NotFound, text).with_cause(why.join("; ")))
 }

@@ -210,13 +210,13 @@ fn log_to_stderr(debug: bool) {
             metadata.level() <= log::max_level()
         }
         fn log(&self, record: &log::Record<'_>) {
-            if !self.enabled(record.metadata()) {
-                return;
-            }
+            // Steps of libraries are for debugging.
+            let is_ours = record.target().starts_with("nvc_node");
             let level = match record.level() {
                 log::Level::Error => messages::Level::Error,
                 log::Level::Warn => messages::Level::Warning,
-                log::Level::Info => messages::Level::Info,
+                log::Level::Info if is_ours => messages::Level::Info,
+                _ if log::max_level() < log::LevelFilter::Debug => return,
                 _ => messages::Level::Debug,
             };
             messages::write_record(level, &record.args().to_string());
