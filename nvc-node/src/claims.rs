@@ -7,11 +7,11 @@ use kube::Client;
 use libnvc::{Error, ErrorKind, Result};
 use tokio::task::spawn_blocking;
 
-use crate::api::claims::{allocated, is_gone};
+use crate::api::claims::{Allocated, allocated, is_gone};
 use crate::devices;
 use crate::grants::{Grant, Grants, Record, check_uid, qualified};
-use crate::kubelet::proto::dra::{Claim, Device};
 use crate::machine::{Health, Watch, World};
+use crate::proto::dra::{Claim, Device};
 
 /// Gives devices to claims of a node.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ impl Claims {
             uid,
         } = claim;
         check_uid(uid)?;
-        let results = allocated(&self.client, namespace, name, uid).await?;
+        let Allocated { results, since } = allocated(&self.client, namespace, name, uid).await?;
         let mut grants: Vec<Grant> = Vec::new();
         for result in &results {
             let grant = self.grant(result)?;
@@ -47,6 +47,7 @@ impl Claims {
             namespace: namespace.clone(),
             name: name.clone(),
             grants,
+            since,
         };
         self.give(record).await?;
         Ok(results
@@ -63,6 +64,21 @@ impl Claims {
         check_uid(&claim.uid)?;
         let uid = claim.uid.clone();
         self.locked(move |grants| grants.lock()?.take_back(&uid))
+            .await
+    }
+
+    /// Remembers the names of a machine's devices, before they are published.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) async fn name(&self, world: &World) -> Result<()> {
+        let Ok(machine) = world else { return Ok(()) };
+        let entries = devices::entries(machine);
+        let names: Vec<_> = entries
+            .map(|entry| (entry.name(), entry.uuid().to_owned()))
+            .collect();
+        let now = devices::now();
+        self.locked(move |grants| grants.lock()?.name(&names, now))
             .await
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, DeviceCapacity, DeviceTaint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -60,6 +61,12 @@ pub(crate) fn entries(machine: &Machine) -> impl Iterator<Item = Entry<'_>> {
         });
         whole.into_iter().chain(migs)
     })
+}
+
+/// Returns the time in seconds since 1970.
+pub(crate) fn now() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
 }
 
 /// Returns the devices of a machine. Those that are sick are tainted, or left out of an API server without taints.

@@ -3,6 +3,7 @@
 //! Nothing here knows Kubernetes. Every specification is made of what the driver says now, never of what was said before,
 //! so there is no stored answer that could be stale.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ const VENDOR: &str = "k8s.gpu.nvidia.com";
 const CLASS: &str = "claim";
 /// The lock over the records, which NVIDIA's driver takes too.
 const LOCK: &str = "pu.lock";
+/// The devices by name.
+const BEARERS: &str = "devices.json";
 /// The directory of the records.
 const RECORDS: &str = "claims";
 
@@ -44,6 +47,15 @@ pub(crate) struct Grant {
     pub(crate) is_shared: bool,
 }
 
+/// Which device has had a name, and since when: a claim names a device, and must not get another one that has the name
+/// by now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Bearer {
+    uuid: String,
+    /// Seconds since 1970; 0 for the first one that was ever seen.
+    since: i64,
+}
+
 /// What is known of a claim that was given its devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
@@ -51,6 +63,8 @@ pub(crate) struct Record {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) grants: Vec<Grant>,
+    /// When it was allocated, or earlier; seconds since 1970.
+    pub(crate) since: i64,
 }
 
 /// Gives devices to claims, and takes them back.
@@ -244,6 +258,51 @@ impl Locked<'_> {
         paths.filter(is_record).filter_map(read).collect()
     }
 
+    /// Remembers which devices have which names from now on, before anybody can claim them by these.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn name(&self, names: &[(String, String)], now: i64) -> Result<()> {
+        let known = self.bearers();
+        let mut bearers = known.clone().unwrap_or_default();
+        for (name, uuid) in names {
+            let known_uuid = bearers.get(name).map(|bearer| &bearer.uuid);
+            if known_uuid != Some(uuid) {
+                // Devices may have been claimed before the first start, when NVIDIA's driver was here.
+                let since = if known.is_some() { now } else { 0 };
+                let uuid = uuid.clone();
+                bearers.insert(name.clone(), Bearer { uuid, since });
+            }
+        }
+        if known.as_ref() == Some(&bearers) {
+            return Ok(());
+        }
+        let text = serde_json::to_vec(&bearers).unwrap_or_default();
+        nvc_hostfile::create(&self.grants.state.join(BEARERS), &text, 0o600)
+    }
+
+    /// Returns the devices by name; None if the file is missing or damaged.
+    fn bearers(&self) -> Option<BTreeMap<String, Bearer>> {
+        let text = fs::read(self.grants.state.join(BEARERS)).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Checks that the devices had their names when they were claimed.
+    fn check_names(&self, record: &Record) -> Result<()> {
+        let bearers = self.bearers().unwrap_or_default();
+        for Grant { name, uuid, .. } in &record.grants {
+            let Some(bearer) = bearers.get(name) else {
+                continue;
+            };
+            if bearer.uuid != *uuid || bearer.since > record.since {
+                let text = format!("{name} is another device, {uuid}, than when it was claimed");
+                let error = Error::new(ErrorKind::NotFound, text);
+                return Err(error.hint("delete the pod and its claim"));
+            }
+        }
+        Ok(())
+    }
+
     /// Gives a claim its devices, again if it had them: the driver is asked now. The record comes last, so that one
     /// without a specification does not exist unless that was removed.
     ///
@@ -252,6 +311,7 @@ impl Locked<'_> {
     pub(crate) fn give(&self, record: &Record) -> Result<()> {
         let grants = self.grants;
         let uid = record.uid.as_str();
+        self.check_names(record)?;
         let spec = grants.make(uid, &record.grants)?;
         let path = grants.specification(uid);
         file::write(&path, &spec, Format::Yaml, None)?;
@@ -285,4 +345,94 @@ impl Locked<'_> {
 
 fn of_file(path: &Path, error: &io::Error) -> Error {
     Error::fault(ErrorKind::System, path.display(), error.to_string())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use libnvc::host::query::QueryProgram;
+
+    use super::*;
+
+    fn grants(state: &Path) -> Grants {
+        Grants {
+            source: Source {
+                driver_root: "/".into(),
+                dev_root: "/".into(),
+                query: QueryProgram::ThisExecutable,
+                ignored_xids: Vec::new(),
+            },
+            host_driver_root: "/".into(),
+            cdi_root: state.join("cdi"),
+            state: state.into(),
+            hook: HookProgram {
+                path: "/hook".into(),
+            },
+            is_hook_ours: true,
+        }
+    }
+
+    fn record(uid: &str, since: i64) -> Record {
+        let grant = Grant {
+            name: "gpu-0".into(),
+            uuid: "GPU-0".into(),
+            is_shared: false,
+        };
+        Record {
+            uid: uid.into(),
+            namespace: "ns".into(),
+            name: "c".into(),
+            grants: vec![grant],
+            since,
+        }
+    }
+
+    #[test]
+    fn a_name_that_has_moved_is_an_error() {
+        let state = tempfile::tempdir().unwrap();
+        let grants = grants(state.path());
+        let locked = grants.lock().unwrap();
+        let is = |uuid: &str| [("gpu-0".to_owned(), uuid.to_owned())];
+        // Claimed before our first start.
+        locked.name(&is("GPU-0"), 100).unwrap();
+        assert!(locked.check_names(&record("a", 50)).is_ok());
+        // Another one has the name, and then the first one again.
+        locked.name(&is("GPU-1"), 200).unwrap();
+        assert!(locked.check_names(&record("a", 250)).is_err());
+        locked.name(&is("GPU-0"), 300).unwrap();
+        assert!(locked.check_names(&record("a", 250)).is_err());
+        assert!(locked.check_names(&record("a", 300)).is_ok());
+        locked.name(&is("GPU-0"), 400).unwrap();
+        assert!(locked.check_names(&record("a", 300)).is_ok());
+    }
+
+    #[test]
+    fn a_damaged_record_costs_its_claim_alone() {
+        let state = tempfile::tempdir().unwrap();
+        let grants = grants(state.path());
+        let locked = grants.lock().unwrap();
+        assert!(locked.records().is_empty());
+        fs::create_dir(grants.records()).unwrap();
+        let text = serde_json::to_vec(&record("a", 0)).unwrap();
+        fs::write(grants.record("a"), text).unwrap();
+        fs::write(grants.record("b"), "{\"uid\":").unwrap();
+        assert_eq!(locked.records(), [record("a", 0)]);
+        // The files of NVIDIA's driver have the same names.
+        fs::create_dir(&grants.cdi_root).unwrap();
+        for uid in ["b", "c", "d"] {
+            fs::write(grants.specification(uid), "x").unwrap();
+            locked.take_back(uid).unwrap();
+        }
+        locked.take_back("unknown").unwrap();
+        assert!(!grants.record("b").exists());
+        assert_eq!(fs::read_dir(&grants.cdi_root).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn uids_are_no_paths() {
+        assert!(check_uid("5e9b0f5c-61d1-4a4f-9c5b-7e0d3f4f2a10").is_ok());
+        for bad in ["", "..", "a/b", "a.b", &"a".repeat(65)] {
+            assert!(check_uid(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ mod api;
 mod claims;
 mod devices;
 pub mod kubelet;
+mod proto;
 
 pub mod options;
 mod run;

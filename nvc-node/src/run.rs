@@ -18,11 +18,11 @@ use tokio::time::timeout;
 use crate::api::{self, slices::publish};
 use crate::claims::Claims;
 use crate::grants::Grants;
-use crate::kubelet::proto::registration::PluginInfo;
 use crate::kubelet::registration::{self, Registration};
 use crate::kubelet::{services, sockets};
 use crate::machine::{self, Source, Watch};
 use crate::options::{DRIVER, Invocation, Options, read};
+use crate::proto::registration::PluginInfo;
 
 /// The services at the driver's socket, in the order in which the kubelet chooses.
 const SERVICES: [&str; 3] = [
@@ -99,13 +99,13 @@ async fn serve(options: &Options, source: Source, world: Watch) -> Result<()> {
     let (stop, stopping) = watch::channel(false);
     let (registered, registration) = watch::channel(false);
     let claims = Claims {
-        client: client.clone(),
+        client,
         node: options.node.clone(),
         world: world.clone(),
         grants: Arc::new(grants(options, source)?),
     };
     let mut servers = JoinSet::new();
-    servers.spawn(services::serve(listener, claims, stopping.clone()));
+    servers.spawn(services::serve(listener, claims.clone(), stopping.clone()));
     if let Some(port) = options.health_port {
         let listener = TcpListener::bind(("::", port)).await;
         let listener = listener.map_err(|error| system("the port of the probes", &error))?;
@@ -126,8 +126,7 @@ async fn serve(options: &Options, source: Source, world: Watch) -> Result<()> {
     // The services must be there before the kubelet hears of them.
     let (listener, entry) = sockets::listen(&options.registrar, DRIVER, "-reg.sock", &word)?;
     tokio::spawn(registration::serve(listener, answers));
-    let (node, state) = (options.node.clone(), options.state.clone());
-    let publishing = publish(client, node, &state, world, registration);
+    let publishing = publish(claims, &options.state, registration);
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}

@@ -14,6 +14,15 @@ use crate::options::DRIVER;
 const PARAMETERS: &str = "resource.nvidia.com/v1beta1";
 const KINDS: [&str; 2] = ["GpuConfig", "MigDeviceConfig"];
 
+/// What a claim was allocated.
+#[derive(Debug)]
+pub(crate) struct Allocated {
+    /// Of this driver.
+    pub(crate) results: Vec<DeviceRequestAllocationResult>,
+    /// Seconds since 1970; not later than the allocation.
+    pub(crate) since: i64,
+}
+
 /// Returns what this driver has to give for a claim.
 ///
 /// # Errors
@@ -24,7 +33,7 @@ pub(crate) async fn allocated(
     namespace: &str,
     name: &str,
     uid: &str,
-) -> Result<Vec<DeviceRequestAllocationResult>> {
+) -> Result<Allocated> {
     let claim = answer(Api::<ResourceClaim>::namespaced(client.clone(), namespace).get(name)).await;
     let claim = claim.map_err(|failure| Error::new(ErrorKind::System, failure.to_string()))?;
     of_claim(claim, uid)
@@ -39,7 +48,7 @@ pub(crate) async fn is_gone(client: &Client, namespace: &str, name: &str, uid: &
     }
 }
 
-fn of_claim(claim: ResourceClaim, uid: &str) -> Result<Vec<DeviceRequestAllocationResult>> {
+fn of_claim(claim: ResourceClaim, uid: &str) -> Result<Allocated> {
     let invalid = |text: String| Error::new(ErrorKind::InvalidArgument, text);
     let found = claim.metadata.uid.unwrap_or_default();
     if found != uid {
@@ -48,16 +57,21 @@ fn of_claim(claim: ResourceClaim, uid: &str) -> Result<Vec<DeviceRequestAllocati
     }
     let allocation = claim.status.and_then(|status| status.allocation);
     let allocation = allocation.ok_or_else(|| invalid("the claim is not allocated".into()))?;
+    // An API server may not tell when it was allocated.
+    let since = allocation
+        .allocation_timestamp
+        .or(claim.metadata.creation_timestamp);
+    let since = since.map_or(0, |time| time.0.as_second());
     let devices = allocation.devices.unwrap_or_default();
     for config in devices.config.iter().flatten() {
         check_parameters(config)?;
     }
     let results = devices.results.into_iter().flatten();
-    let ours: Vec<_> = results.filter(|result| result.driver == DRIVER).collect();
-    if ours.is_empty() {
+    let results: Vec<_> = results.filter(|result| result.driver == DRIVER).collect();
+    if results.is_empty() {
         return Err(invalid(format!("the claim has no device of {DRIVER}")));
     }
-    Ok(ours)
+    Ok(Allocated { results, since })
 }
 
 /// Refuses parameters of this driver that ask for more than a device.
@@ -130,7 +144,7 @@ mod tests {
 
     #[test]
     fn only_our_results_of_this_claim() {
-        let results = of_claim(claim(&json!([])), "u1").unwrap();
+        let results = of_claim(claim(&json!([])), "u1").unwrap().results;
         assert_eq!(results.len(), 1);
         assert_eq!(results[0].device, "gpu-0");
         let said = of_claim(claim(&json!([])), "u2").unwrap_err().message();

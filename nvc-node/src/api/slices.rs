@@ -23,8 +23,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_stream::StreamExt as _;
 
 use super::{Failure, answer};
+use crate::claims::Claims;
 use crate::devices;
-use crate::machine::{Watch, World};
+use crate::machine::World;
 use crate::options::DRIVER;
 
 /// The most devices of a slice if one has taints.
@@ -37,13 +38,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Publishes as long as the program runs: after the kubelet has said that the driver is registered, since a pod that is
 /// scheduled before fails once and waits.
-pub(crate) async fn publish(
-    client: Client,
-    node: String,
-    state: &Path,
-    mut world: Watch,
-    mut registered: watch::Receiver<bool>,
-) {
+pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch::Receiver<bool>) {
+    let Claims {
+        client,
+        node,
+        mut world,
+        ..
+    } = claims.clone();
     // The sender lives as long as the program.
     let _ = registered.wait_for(|is| *is).await;
     let _lock = alone(state).await;
@@ -82,6 +83,11 @@ pub(crate) async fn publish(
                     continue;
                 }
                 let wanted = world.borrow_and_update().clone();
+                if let Err(error) = claims.name(&wanted).await {
+                    log::warn!("{}", error.message());
+                    due = Some(Instant::now() + LATE);
+                    continue;
+                }
                 match publisher.compare(&wanted).await {
                     Ok(()) => delay = SOON,
                     Err(failure) => {

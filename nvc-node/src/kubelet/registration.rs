@@ -9,8 +9,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
 use super::http2::{Call, Connection, UNIMPLEMENTED};
-use super::proto::registration::{PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 use super::sockets;
+use crate::proto::registration::{PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 
 const GET_INFO: &str = "/pluginregistration.Registration/GetInfo";
 const NOTIFY: &str = "/pluginregistration.Registration/NotifyRegistrationStatus";

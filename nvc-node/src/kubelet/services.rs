@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::Uri;
 use libnvc::{Error, Result};
@@ -17,25 +17,25 @@ use tonic::codegen::Service;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use super::proto::device_health::dra_resource_health_server::{
-    DraResourceHealth, DraResourceHealthServer,
-};
-use super::proto::device_health::{
-    DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesRequest,
-    NodeWatchResourcesResponse,
-};
-use super::proto::dra::dra_plugin_server::{DraPlugin, DraPluginServer};
-use super::proto::dra::{
-    NodePrepareResourceResponse, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
-    NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
-};
-use super::proto::health::health_check_response::ServingStatus;
-use super::proto::health::health_server::{Health as Probe, HealthServer};
-use super::proto::health::{HealthCheckRequest, HealthCheckResponse};
 use super::sockets;
 use crate::claims::Claims;
 use crate::devices;
 use crate::machine::{Health, Machine, Watch};
+use crate::proto::device_health::dra_resource_health_server::{
+    DraResourceHealth, DraResourceHealthServer,
+};
+use crate::proto::device_health::{
+    DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesRequest,
+    NodeWatchResourcesResponse,
+};
+use crate::proto::dra::dra_plugin_server::{DraPlugin, DraPluginServer};
+use crate::proto::dra::{
+    NodePrepareResourceResponse, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
+    NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
+};
+use crate::proto::health::health_check_response::ServingStatus;
+use crate::proto::health::health_server::{Health as Probe, HealthServer};
+use crate::proto::health::{HealthCheckRequest, HealthCheckResponse};
 
 /// The older name of the same service.
 const OLDER: &str = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/";
@@ -230,8 +230,7 @@ impl DraResourceHealth for DeviceReports {
 }
 
 fn reports(pool: &str, machine: &Machine) -> Vec<DeviceHealth> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    let now = devices::now();
     let report = |entry: devices::Entry<'_>| {
         let (health, message) = match entry.health() {
             Health::Well => (HealthStatus::Healthy, String::new()),
