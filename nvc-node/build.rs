@@ -3,7 +3,13 @@
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let files = ["registration", "dra", "dra_health", "health"];
+    let files = [
+        "registration",
+        "dra",
+        "dra_health",
+        "health",
+        "podresources",
+    ];
     let files = files.map(|name| format!("proto/{name}.proto"));
     for file in &files {
         println!("cargo::rerun-if-changed={file}");

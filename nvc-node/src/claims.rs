@@ -10,6 +10,7 @@ use tokio::task::spawn_blocking;
 use crate::api::claims::{Allocated, allocated, is_gone};
 use crate::devices;
 use crate::grants::{Grant, Grants, Record, check_uid, qualified};
+use crate::kubelet::pods::Pods;
 use crate::machine::{Health, Watch, World};
 use crate::proto::dra::{Claim, Device};
 
@@ -20,6 +21,7 @@ pub(crate) struct Claims {
     pub(crate) node: String,
     pub(crate) world: Watch,
     pub(crate) grants: Arc<Grants>,
+    pub(crate) pods: Pods,
 }
 
 impl Claims {
@@ -49,7 +51,16 @@ impl Claims {
             grants,
             since,
         };
-        self.give(record).await?;
+        self.check_alone(&record).await?;
+        self.give(record.clone()).await?;
+        // The kubelet shows what a plugin gives only after that has given it, so two at the same moment see each other
+        // only now.
+        if let Err(error) = self.check_alone(&record).await {
+            let uid = uid.clone();
+            self.locked(move |grants| grants.lock()?.take_back(&uid))
+                .await?;
+            return Err(error);
+        }
         Ok(results
             .into_iter()
             .map(|result| device(uid, result))
@@ -109,6 +120,25 @@ impl Claims {
             uuid: entry.uuid().to_owned(),
             is_shared: result.admin_access.unwrap_or(false),
         })
+    }
+
+    /// Checks that no device plugin has given a device.
+    ///
+    /// # Errors
+    /// One has, or the kubelet does not say.
+    async fn check_alone(&self, record: &Record) -> Result<()> {
+        let given = self.pods.given().await?;
+        for grant in &record.grants {
+            if let Some(pod) = given.get(&grant.uuid) {
+                let text = format!(
+                    "{} is given to the pod {pod} by a device plugin",
+                    grant.name
+                );
+                let error = Error::new(ErrorKind::NotFound, text);
+                return Err(error.hint("let one program give the GPUs of a node"));
+            }
+        }
+        Ok(())
     }
 
     /// Writes what a claim gets, unless another one has a device.

@@ -69,10 +69,24 @@ pub(crate) fn now() -> i64 {
     now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// Returns the devices of a machine. Those that are sick are tainted, or left out of an API server without taints.
-pub(crate) fn published(machine: &Machine, sys: &Path, taints: bool) -> Vec<Device> {
-    let shown = entries(machine).filter(|entry| taints || entry.health().is_well());
-    shown.map(|entry| device(&entry, machine, sys)).collect()
+/// Returns the devices of a machine. Those that are sick, or given by another program, are tainted, or left out if the API
+/// server has no taints.
+pub(crate) fn published(
+    machine: &Machine,
+    sys: &Path,
+    taints: bool,
+    given: &BTreeMap<String, String>,
+) -> Vec<Device> {
+    let described = entries(machine).map(|entry| {
+        let is_given = given.contains_key(entry.uuid());
+        Device {
+            taints: taint(entry.health(), is_given).map(|taint| vec![taint]),
+            ..device(&entry, machine, sys)
+        }
+    });
+    described
+        .filter(|device| taints || device.taints.is_none())
+        .collect()
 }
 
 fn device(entry: &Entry<'_>, machine: &Machine, sys: &Path) -> Device {
@@ -144,14 +158,15 @@ fn device(entry: &Entry<'_>, machine: &Machine, sys: &Path) -> Device {
         name: entry.name(),
         attributes: Some(attributes),
         capacity: Some(capacity),
-        taints: taint(entry.health()).map(|taint| vec![taint]),
+
         ..Device::default()
     }
 }
 
 /// Returns the taint of a device, which keeps new pods away.
-fn taint(health: &Health) -> Option<DeviceTaint> {
+fn taint(health: &Health, is_given: bool) -> Option<DeviceTaint> {
     let (key, value) = match health {
+        Health::Well if is_given => ("device-plugin", None),
         Health::Well => return None,
         Health::Sick { xid: Some(xid), .. } => ("xid", Some(xid.to_string())),
         Health::Sick { xid: None, .. } => ("gpu-lost", None),
@@ -295,7 +310,7 @@ pub(crate) mod tests {
     #[test]
     fn devices_are_nvidias() {
         let machine = machine();
-        let devices = published(&machine, Path::new("/no/such"), true);
+        let devices = published(&machine, Path::new("/no/such"), true, &BTreeMap::new());
         let names: Vec<_> = devices.iter().map(|device| device.name.as_str()).collect();
         assert_eq!(names, ["gpu-0", "gpu-1-mig-1g12gb-19-2"]);
         let attribute =
@@ -324,15 +339,25 @@ pub(crate) mod tests {
             xid: Some(79),
         };
         machine.gpus[1].health = sick;
-        let published = |taints| published(&machine, Path::new("/no/such"), taints);
-        let taints = published(true).pop().unwrap().taints.unwrap();
+        let mut given = BTreeMap::new();
+        let shown = |taints, given: &_| published(&machine, Path::new("/no/such"), taints, given);
+        let taints = shown(true, &given).pop().unwrap().taints.unwrap();
         assert_eq!(taints[0].key, "gpu.nvidia.com/xid");
         assert_eq!(taints[0].value.as_deref(), Some("79"));
-        let names: Vec<_> = published(false)
-            .into_iter()
-            .map(|device| device.name)
-            .collect();
-        assert_eq!(names, ["gpu-0"]);
+        let left = shown(false, &given).into_iter().map(|device| device.name);
+        assert_eq!(left.collect::<Vec<_>>(), ["gpu-0"]);
+        // A device plugin has the other one.
+        given.insert("GPU-0".into(), "ns/p".into());
+        let key = |n: usize| {
+            shown(true, &given)[n].taints.as_ref().unwrap()[0]
+                .key
+                .clone()
+        };
+        assert_eq!(
+            [key(0), key(1)],
+            ["gpu.nvidia.com/device-plugin", "gpu.nvidia.com/xid"]
+        );
+        assert!(shown(false, &given).is_empty());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Serves the kubelet: it finds this driver by the registration's socket, and calls the services at the other one.
 
 mod http2;
+pub(crate) mod pods;
 pub(crate) mod registration;
 pub(crate) mod services;
 pub(crate) mod sockets;

@@ -131,6 +131,8 @@ pub struct Options {
     pub driver_root: PathBuf,
     pub hook: String,
     pub registrar: PathBuf,
+    /// The kubelet's list of the devices of pods.
+    pub pods: PathBuf,
     /// The directory of this driver among those of others.
     pub state: PathBuf,
     pub health_port: Option<u16>,
@@ -202,6 +204,7 @@ pub fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> 
         let error = invalid("the name of the node is missing");
         return Err(error.hint("set NODE_NAME from spec.nodeName of the pod"));
     }
+    let plugins = directory("kubelet-plugins-directory-path")?;
     let port = text("healthcheck-port")?;
     let port: i64 = port
         .parse()
@@ -230,7 +233,8 @@ pub fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> 
         driver_root: directory("container-driver-root")?,
         hook: text("nvidia-cdi-hook-path")?,
         registrar: directory("kubelet-registrar-directory-path")?,
-        state: directory("kubelet-plugins-directory-path")?.join(DRIVER),
+        pods: plugins.with_file_name("pod-resources").join("kubelet.sock"),
+        state: plugins.join(DRIVER),
         health_port: match port {
             ..0 => None,
             port => Some(

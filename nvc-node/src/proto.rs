@@ -18,6 +18,10 @@ pub(crate) mod device_health {
     tonic::include_proto!("v1alpha1");
 }
 
+pub(crate) mod pods {
+    tonic::include_proto!("v1");
+}
+
 pub(crate) mod health {
     tonic::include_proto!("grpc.health.v1");
 }

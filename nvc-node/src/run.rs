@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use crate::api::{self, slices::publish};
 use crate::claims::Claims;
 use crate::grants::Grants;
+use crate::kubelet::pods::Pods;
 use crate::kubelet::registration::{self, Registration};
 use crate::kubelet::{services, sockets};
 use crate::machine::{self, Source, Watch};
@@ -103,6 +104,9 @@ async fn serve(options: &Options, source: Source, world: Watch) -> Result<()> {
         node: options.node.clone(),
         world: world.clone(),
         grants: Arc::new(grants(options, source)?),
+        pods: Pods {
+            socket: options.pods.clone(),
+        },
     };
     let mut servers = JoinSet::new();
     servers.spawn(services::serve(listener, claims.clone(), stopping.clone()));

@@ -19,12 +19,13 @@ use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
 use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
 use tokio_stream::StreamExt as _;
 
 use super::{Failure, answer};
 use crate::claims::Claims;
 use crate::devices;
+use crate::kubelet::pods::Given;
 use crate::machine::World;
 use crate::options::DRIVER;
 
@@ -33,6 +34,8 @@ const MAX_DEVICES: usize = 64;
 /// Waiting times after a failed call.
 const SOON: Duration = Duration::from_millis(200);
 const LATE: Duration = Duration::from_secs(5);
+/// How often the kubelet is asked what device plugins have given.
+const LOOK: Duration = Duration::from_secs(5);
 /// How long a slice may stay the way it is, so that a device that flaps does not flood the API server.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,7 +65,9 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
     let fields = format!("spec.driver={DRIVER},spec.nodeName={}", publisher.node);
     let events = watcher(publisher.api.clone(), Config::default().fields(&fields));
     let mut events = pin!(events.default_backoff());
-    let mut delay = SOON;
+    let (mut delay, mut given) = (SOON, Given::new());
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // When to compare; None until something changes.
     let mut due = None::<Instant>;
     loop {
@@ -76,6 +81,14 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
                 // It never ends.
                 None => return,
             },
+            _ = looks.tick() => match claims.pods.given().await {
+                Ok(now) if now == given => {}
+                Ok(now) => {
+                    given = now;
+                    due = Some(Instant::now());
+                }
+                Err(error) => log::warn!("{}", error.message()),
+            },
             _ = world.changed() => due = Some(Instant::now() + PAUSE),
             () = until(due) => {
                 due = None;
@@ -88,7 +101,7 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
                     due = Some(Instant::now() + LATE);
                     continue;
                 }
-                match publisher.compare(&wanted).await {
+                match publisher.compare(&wanted, &given).await {
                     Ok(()) => delay = SOON,
                     Err(failure) => {
                         log::warn!("the devices cannot be published: {failure}");
@@ -202,10 +215,12 @@ impl Publisher {
     }
 
     /// Makes the API server's slices those of the machine: an empty one if it has no device.
-    async fn compare(&mut self, world: &World) -> Result<(), Failure> {
+    async fn compare(&mut self, world: &World, given: &Given) -> Result<(), Failure> {
         loop {
             let devices = match world {
-                Ok(machine) => devices::published(machine, Path::new("/sys"), self.has_taints),
+                Ok(machine) => {
+                    devices::published(machine, Path::new("/sys"), self.has_taints, given)
+                }
                 Err(_) => Vec::new(),
             };
             let had_taints = self.has_taints;

@@ -15,7 +15,15 @@ const PUBLISHED: &[&str] = &[
 const OTHERS: &str = "grpc.health.v1";
 
 /// Published, and neither written nor read by ours.
-const LEFT_OUT: &[&str] = &["k8s.io.kubelet.pkg.apis.dra.v1.Device.share_id"];
+const LEFT_OUT: &[&str] = &[
+    "k8s.io.kubelet.pkg.apis.dra.v1.Device.share_id",
+    "v1.ContainerDevices.topology",
+    "v1.ContainerResources.cpu_ids",
+    "v1.ContainerResources.dynamic_resources",
+    "v1.ContainerResources.memory",
+    "v1.PodResourcesLister.Get",
+    "v1.PodResourcesLister.GetAllocatableResources",
+];
 
 /// Returns the descriptors of the published protocols, encoded.
 pub(crate) fn published(folder: &Path) -> Vec<u8> {
