@@ -1,6 +1,7 @@
 //! Speaks with the API server.
 
 pub(crate) mod claims;
+pub(crate) mod events;
 pub(crate) mod slices;
 
 use std::future::Future;

@@ -278,7 +278,9 @@ impl Locked<'_> {
             return Ok(());
         }
         let text = serde_json::to_vec(&bearers).unwrap_or_default();
-        nvc_hostfile::create(&self.grants.state.join(BEARERS), &text, 0o600)
+        let path = self.grants.state.join(BEARERS);
+        sweep(&path);
+        nvc_hostfile::create(&path, &text, 0o600)
     }
 
     /// Returns the devices by name; None if the file is missing or damaged.
@@ -314,6 +316,7 @@ impl Locked<'_> {
         self.check_names(record)?;
         let spec = grants.make(uid, &record.grants)?;
         let path = grants.specification(uid);
+        sweep(&path);
         file::write(&path, &spec, Format::Yaml, None)?;
         // What engines will read. Also after a write that a full disk or another program has damaged.
         let read = registry::read(&path)?;
@@ -323,7 +326,9 @@ impl Locked<'_> {
         }
         let text = serde_json::to_vec(record).unwrap_or_default();
         fs::create_dir_all(grants.records()).map_err(|error| of_file(&grants.records(), &error))?;
-        nvc_hostfile::create(&grants.record(uid), &text, 0o600)
+        let path = grants.record(uid);
+        sweep(&path);
+        nvc_hostfile::create(&path, &text, 0o600)
     }
 
     /// Takes back the devices of a claim, also of one that NVIDIA's driver gave, or of one that has none.
@@ -332,6 +337,7 @@ impl Locked<'_> {
     /// A file cannot be removed.
     pub(crate) fn take_back(&self, uid: &str) -> Result<()> {
         for path in [self.grants.specification(uid), self.grants.record(uid)] {
+            sweep(&path);
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(of_file(&path, &error));
@@ -340,6 +346,24 @@ impl Locked<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Removes drafts of a file that a daemon left when it was killed. Nobody writes one now: the caller has the lock.
+fn sweep(path: &Path) {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return;
+    };
+    let prefix = format!(".{}.", name.display());
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with(&prefix))
+        {
+            // It only takes space.
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 
@@ -421,6 +445,8 @@ mod tests {
         fs::create_dir(&grants.cdi_root).unwrap();
         for uid in ["b", "c", "d"] {
             fs::write(grants.specification(uid), "x").unwrap();
+            let draft = format!(".k8s.gpu.nvidia.com-claim_{uid}.yaml.5f");
+            fs::write(grants.cdi_root.join(draft), "x").unwrap();
             locked.take_back(uid).unwrap();
         }
         locked.take_back("unknown").unwrap();

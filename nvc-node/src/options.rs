@@ -15,13 +15,6 @@ pub const DRIVER: &str = "gpu.nvidia.com";
 pub static TABLE: [Opt; 29] = [
     value("node-name", "NAME", "Name of the node").env(&["NODE_NAME"]),
     value(
-        "namespace",
-        "NAME",
-        "Namespace of the driver, for its events",
-    )
-    .env(&["NAMESPACE"])
-    .default("default"),
-    value(
         "cdi-root",
         "DIR",
         "Directory of the specifications of claims",
@@ -86,6 +79,7 @@ pub static TABLE: [Opt; 29] = [
     value("v", "LEVEL", "Verbosity; from 5 on, messages for debugging").default("0"),
     flag("help", "Print this text").short('h'),
     flag("version", "Print the version"),
+    value("namespace", "NAME", "").env(&["NAMESPACE"]).hidden(),
     value("host-root", "DIR", "").env(&["HOST_ROOT"]).hidden(),
     value("image-name", "NAME", "")
         .env(&["IMAGE_NAME"])
@@ -123,7 +117,6 @@ pub static TABLE: [Opt; 29] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     pub node: String,
-    pub namespace: String,
     pub cdi_root: PathBuf,
     /// On the host.
     pub host_driver_root: String,
@@ -225,7 +218,6 @@ pub fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> 
     }
     Ok(Invocation::Serve(Box::new(Options {
         node,
-        namespace: text("namespace")?,
         cdi_root: directory("cdi-root")?,
         host_driver_root: directory("nvidia-driver-root")?
             .to_string_lossy()

@@ -15,7 +15,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::api::{self, slices::publish};
+use crate::api;
+use crate::api::events::report;
+use crate::api::slices::publish;
 use crate::claims::Claims;
 use crate::grants::Grants;
 use crate::kubelet::pods::Pods;
@@ -72,13 +74,7 @@ fn work(options: &Options) -> Result<()> {
         ignored_xids: options.ignored_xids.clone(),
     };
     let world = machine::watched(source.clone());
-    match &**world.borrow() {
-        Ok(machine) => {
-            let (driver, gpus) = (&machine.driver, machine.gpus.len());
-            log::info!("Driver {driver}, {gpus} GPUs");
-        }
-        Err(reason) => log::warn!("no device can be given: {reason}"),
-    }
+
     let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(MAX_WAITING)
@@ -99,6 +95,7 @@ async fn serve(options: &Options, source: Source, world: Watch) -> Result<()> {
     let (listener, service) = sockets::listen(&options.state, "dra", ".sock", &word)?;
     let (stop, stopping) = watch::channel(false);
     let (registered, registration) = watch::channel(false);
+    tokio::spawn(report(client.clone(), options.node.clone(), world.clone()));
     let claims = Claims {
         client,
         node: options.node.clone(),
@@ -213,12 +210,16 @@ fn log_to_stderr(debug: bool) {
             metadata.level() <= log::max_level()
         }
         fn log(&self, record: &log::Record<'_>) {
-            // Steps of libraries are for debugging.
-            let is_ours = record.target().starts_with("nvc_node");
+            let target = record.target();
+            // Other crates return their errors too.
+            if !target.starts_with("nvc") && !target.starts_with("libnvc") {
+                return;
+            }
+            // Steps of our libraries are for debugging.
             let level = match record.level() {
                 log::Level::Error => messages::Level::Error,
                 log::Level::Warn => messages::Level::Warning,
-                log::Level::Info if is_ours => messages::Level::Info,
+                log::Level::Info if target.starts_with("nvc_node") => messages::Level::Info,
                 _ if log::max_level() < log::LevelFilter::Debug => return,
                 _ => messages::Level::Debug,
             };
