@@ -86,7 +86,7 @@ impl Claims {
         let Ok(machine) = world else { return Ok(()) };
         let entries = devices::entries(machine);
         let names: Vec<_> = entries
-            .map(|entry| (entry.name(), entry.uuid().to_owned()))
+            .map(|entry| (entry.name(), entry.gpu.uuid.clone()))
             .collect();
         let now = devices::now();
         self.locked(move |grants| grants.lock()?.name(&names, now))
@@ -118,6 +118,7 @@ impl Claims {
         Ok(Grant {
             name: device.clone(),
             uuid: entry.uuid().to_owned(),
+            gpu: entry.gpu.uuid.clone(),
             is_shared: result.admin_access.unwrap_or(false),
         })
     }

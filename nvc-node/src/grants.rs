@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use libnvc::host::DriverConfig;
 use libnvc::options::LibraryOptions;
@@ -32,6 +33,8 @@ const BEARERS: &str = "devices.json";
 /// The directory of the records.
 const RECORDS: &str = "claims";
 
+/// A query that takes longer waits for a GPU.
+const SLOW: Duration = Duration::from_secs(5);
 /// What every container with a GPU needs. Without one of them a pod would run, and have no GPU.
 const NEEDED_NODES: [&str; 2] = ["/dev/nvidiactl", "/dev/nvidia-uvm"];
 const NEEDED_LIBRARIES: [&str; 2] = ["libcuda.so.", "libnvidia-ml.so."];
@@ -42,16 +45,18 @@ pub(crate) struct Grant {
     /// Its name for those who claim it.
     pub(crate) name: String,
     pub(crate) uuid: String,
+    /// The GPU's UUID, also for a MIG device.
+    pub(crate) gpu: String,
     /// Given beside a claim that uses it.
     #[serde(default)]
     pub(crate) is_shared: bool,
 }
 
-/// Which device has had a name, and since when: a claim names a device, and must not get another one that has the name
-/// by now.
+/// Which GPU has had a name, and since when: a claim names a device, and must not get one of another GPU that has the name
+/// by now. A MIG device that was created again at its place is as good as before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Bearer {
-    uuid: String,
+    gpu: String,
     /// Seconds since 1970; 0 for the first one that was ever seen.
     since: i64,
 }
@@ -139,7 +144,12 @@ impl Grants {
 
     /// Asks the driver about devices, and makes the specification of a claim.
     fn make(&self, uid: &str, grants: &[Grant]) -> Result<Spec> {
+        let started = Instant::now();
         let made = self.generated(grants).or_else(|error| {
+            // Nodes are not the reason, and there is no time for another.
+            if started.elapsed() > SLOW {
+                return Err(error);
+            }
             log::info!("Making the driver's nodes: {}", error.message());
             let config = DriverConfig {
                 root: self.source.dev_root.clone(),
@@ -265,13 +275,12 @@ impl Locked<'_> {
     pub(crate) fn name(&self, names: &[(String, String)], now: i64) -> Result<()> {
         let known = self.bearers();
         let mut bearers = known.clone().unwrap_or_default();
-        for (name, uuid) in names {
-            let known_uuid = bearers.get(name).map(|bearer| &bearer.uuid);
-            if known_uuid != Some(uuid) {
+        for (name, gpu) in names {
+            if bearers.get(name).map(|bearer| &bearer.gpu) != Some(gpu) {
                 // Devices may have been claimed before the first start, when NVIDIA's driver was here.
                 let since = if known.is_some() { now } else { 0 };
-                let uuid = uuid.clone();
-                bearers.insert(name.clone(), Bearer { uuid, since });
+                let gpu = gpu.clone();
+                bearers.insert(name.clone(), Bearer { gpu, since });
             }
         }
         if known.as_ref() == Some(&bearers) {
@@ -292,12 +301,12 @@ impl Locked<'_> {
     /// Checks that the devices had their names when they were claimed.
     fn check_names(&self, record: &Record) -> Result<()> {
         let bearers = self.bearers().unwrap_or_default();
-        for Grant { name, uuid, .. } in &record.grants {
+        for Grant { name, gpu, .. } in &record.grants {
             let Some(bearer) = bearers.get(name) else {
                 continue;
             };
-            if bearer.uuid != *uuid || bearer.since > record.since {
-                let text = format!("{name} is another device, {uuid}, than when it was claimed");
+            if bearer.gpu != *gpu || bearer.since > record.since {
+                let text = format!("{name} is of another GPU, {gpu}, than when it was claimed");
                 let error = Error::new(ErrorKind::NotFound, text);
                 return Err(error.hint("delete the pod and its claim"));
             }
@@ -400,6 +409,7 @@ mod tests {
         let grant = Grant {
             name: "gpu-0".into(),
             uuid: "GPU-0".into(),
+            gpu: "GPU-0".into(),
             is_shared: false,
         };
         Record {

@@ -44,6 +44,7 @@ const HEALTH: &str = "/v1alpha1.DRAResourceHealth/";
 
 /// How often the kubelet hears of each device: it forgets one after 30 seconds.
 const INTERVAL: Duration = Duration::from_secs(5);
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// The length limit of a message about a device.
 const MAX_TEXT: usize = 1024;
 /// The size limit of a request: some hundred claims.
@@ -81,6 +82,8 @@ pub(crate) async fn serve(
         {}
     });
     let served = Server::builder()
+        // A kubelet may take an idle connection for a dead one.
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
         .serve_with_incoming_shutdown(services, ReceiverStream::new(accepted), stopped(stop))
         .await;
     accepting.abort();
