@@ -1,6 +1,8 @@
 //! Carries out the kubelet's calls for one claim: gives it what it was allocated, as the machine is now, or says why not.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use kube::Client;
@@ -13,6 +15,9 @@ use crate::grants::{Grant, Grants, Record, check_uid, qualified};
 use crate::kubelet::pods::Pods;
 use crate::machine::{Health, Watch, World};
 use crate::proto::dra::{Claim, Device};
+
+/// How often the specifications of claims are looked for.
+const KEEP: Duration = Duration::from_secs(5);
 
 /// Gives devices to claims of a node.
 #[derive(Clone)]
@@ -37,6 +42,11 @@ impl Claims {
         } = claim;
         check_uid(uid)?;
         let Allocated { results, since } = allocated(&self.client, namespace, name, uid).await?;
+        let world = self.world.borrow().clone();
+        let driver = world
+            .as_ref()
+            .as_ref()
+            .map(|machine| machine.driver.clone());
         let mut grants: Vec<Grant> = Vec::new();
         for result in &results {
             let grant = self.grant(result)?;
@@ -50,6 +60,7 @@ impl Claims {
             name: name.clone(),
             grants,
             since,
+            driver: driver.unwrap_or_default(),
         };
         self.check_alone(&record).await?;
         self.give(record.clone()).await?;
@@ -76,6 +87,57 @@ impl Claims {
         let uid = claim.uid.clone();
         self.locked(move |grants| grants.lock()?.take_back(&uid))
             .await
+    }
+
+    /// Keeps the specifications of claims that have been given devices, for ever: makes those again that are gone, or of
+    /// another driver than now, and takes back what claims had that are gone.
+    pub(crate) async fn keep(self) {
+        let (mut world, mut is_first, mut is_thorough) = (self.world.clone(), true, true);
+        let mut said = BTreeMap::new();
+        loop {
+            let now = world.borrow_and_update().clone();
+            let records = self.locked(|grants| Ok(grants.lock()?.records())).await;
+            let records = records.unwrap_or_else(|error| {
+                log::warn!("{}", error.message());
+                Vec::new()
+            });
+            let mut failed = BTreeMap::new();
+            for Record {
+                uid,
+                namespace,
+                name,
+                ..
+            } in &records
+            {
+                let Ok(machine) = &*now else { break };
+                let (file, driver) = (uid.clone(), machine.driver.clone());
+                let renew =
+                    move |grants: &Grants| grants.lock()?.renew(&file, &driver, is_thorough);
+                match self.locked(renew).await {
+                    Ok(false) => {}
+                    Ok(true) => log::info!("Made the specification of {namespace}/{name} again"),
+                    Err(error) => {
+                        let text = error.message();
+                        if said.get(uid) != Some(&text) {
+                            log::warn!("{namespace}/{name} has no specification now: {text}");
+                        }
+                        failed.insert(uid.clone(), text);
+                    }
+                }
+            }
+            said = failed;
+            // The kubelet may have lost a claim with its own state.
+            for record in records.iter().filter(|_| is_first) {
+                if let Err(error) = self.forget_if_gone(record).await {
+                    log::warn!("{}", error.message());
+                }
+            }
+            is_first = false;
+            is_thorough = tokio::select! {
+                _ = world.changed() => true,
+                () = tokio::time::sleep(KEEP) => false,
+            };
+        }
     }
 
     /// Remembers the names of a machine's devices, before they are published.
@@ -159,22 +221,33 @@ impl Claims {
                 return Ok(());
             }
             for other in others {
-                let Record {
-                    namespace,
-                    name,
-                    uid,
-                    ..
-                } = other;
-                // The kubelet may have lost the claim with its own state.
-                if !is_gone(&self.client, &namespace, &name, &uid).await {
+                if !self.forget_if_gone(&other).await? {
+                    let Record {
+                        namespace, name, ..
+                    } = other;
                     let text = format!("the claim {namespace}/{name} has the same device");
                     return Err(Error::new(ErrorKind::NotFound, text));
                 }
-                log::warn!("{namespace}/{name} is gone: its devices are taken back");
-                self.locked(move |grants| grants.lock()?.take_back(&uid))
-                    .await?;
             }
         }
+    }
+
+    /// Takes back what a claim had if the API server does not have it any more; returns true then.
+    async fn forget_if_gone(&self, record: &Record) -> Result<bool> {
+        let Record {
+            namespace,
+            name,
+            uid,
+            ..
+        } = record;
+        if !is_gone(&self.client, namespace, name, uid).await {
+            return Ok(false);
+        }
+        log::warn!("{namespace}/{name} is gone: its devices are taken back");
+        let uid = uid.clone();
+        self.locked(move |grants| grants.lock()?.take_back(&uid))
+            .await?;
+        Ok(true)
     }
 
     /// Runs what waits for the driver, a lock or a disk.

@@ -70,6 +70,8 @@ pub(crate) struct Record {
     pub(crate) grants: Vec<Grant>,
     /// When it was allocated, or earlier; seconds since 1970.
     pub(crate) since: i64,
+    /// Version of the driver whose files it has.
+    pub(crate) driver: String,
 }
 
 /// Gives devices to claims, and takes them back.
@@ -251,21 +253,15 @@ fn check_whole(made: &GeneratedSpecs, grants: &[Grant]) -> Result<()> {
 }
 
 impl Locked<'_> {
-    /// Returns the records of the claims that have been given devices. A damaged one is skipped with a warning.
+    /// Returns the records of the claims that have been given devices.
     pub(crate) fn records(&self) -> Vec<Record> {
         let entries = fs::read_dir(self.grants.records()).into_iter().flatten();
         let paths = entries.flatten().map(|entry| entry.path());
         let is_record = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "json");
-        let read = |path: PathBuf| {
-            let text = fs::read(&path).map_err(|error| error.to_string());
-            let record = text.and_then(|text| {
-                serde_json::from_slice::<Record>(&text).map_err(|error| error.to_string())
-            });
-            record
-                .map_err(|error| log::warn!("{} is skipped: {error}", path.display()))
-                .ok()
-        };
-        paths.filter(is_record).filter_map(read).collect()
+        paths
+            .filter(is_record)
+            .filter_map(|path| read(&path))
+            .collect()
     }
 
     /// Remembers which devices have which names from now on, before anybody can claim them by these.
@@ -340,6 +336,29 @@ impl Locked<'_> {
         nvc_hostfile::create(&path, &text, 0o600)
     }
 
+    /// Gives a claim its devices again if its specification is gone, or of another driver: the kubelet asks only once, and
+    /// restarts a pod's containers with what it was told. `is_thorough` reads the file, too. Returns true if it was made.
+    ///
+    /// # Errors
+    /// Those of [`give`](Self::give).
+    pub(crate) fn renew(&self, uid: &str, driver: &str, is_thorough: bool) -> Result<bool> {
+        // It may have been taken back meanwhile.
+        let Some(record) = read(&self.grants.record(uid)) else {
+            return Ok(false);
+        };
+        let path = self.grants.specification(uid);
+        let is_whole = if is_thorough {
+            registry::read(&path).is_ok()
+        } else {
+            path.exists()
+        };
+        if is_whole && record.driver == driver {
+            return Ok(false);
+        }
+        let driver = driver.to_owned();
+        self.give(&Record { driver, ..record }).map(|()| true)
+    }
+
     /// Takes back the devices of a claim, also of one that NVIDIA's driver gave, or of one that has none.
     ///
     /// # Errors
@@ -356,6 +375,20 @@ impl Locked<'_> {
         }
         Ok(())
     }
+}
+
+/// Reads a record. A damaged one is removed: it costs its claim the check of others alone, and the claim can be taken back
+/// without it.
+fn read(path: &Path) -> Option<Record> {
+    let text = fs::read(path).ok()?;
+    let record = serde_json::from_slice(&text);
+    record
+        .map_err(|error| {
+            log::warn!("{} is damaged, and is removed: {error}", path.display());
+            // The next reader tries again.
+            let _ = fs::remove_file(path);
+        })
+        .ok()
 }
 
 /// Removes drafts of a file that a daemon left when it was killed. Nobody writes one now: the caller has the lock.
@@ -418,6 +451,7 @@ mod tests {
             name: "c".into(),
             grants: vec![grant],
             since,
+            driver: "1.0".into(),
         }
     }
 

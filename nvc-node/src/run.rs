@@ -127,6 +127,7 @@ async fn serve(options: &Options, source: Source, world: Watch) -> Result<()> {
     // The services must be there before the kubelet hears of them.
     let (listener, entry) = sockets::listen(&options.registrar, DRIVER, "-reg.sock", &word)?;
     tokio::spawn(registration::serve(listener, answers));
+    tokio::spawn(claims.clone().keep());
     let publishing = publish(claims, &options.state, registration);
     tokio::select! {
         _ = interrupt.recv() => {}

@@ -15,6 +15,7 @@ use k8s_openapi::api::resource::v1::{Device, ResourcePool, ResourceSlice, Resour
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::runtime::WatchStreamExt as _;
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
 use nix::fcntl::{Flock, FlockArg};
@@ -64,7 +65,7 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
     };
     let fields = format!("spec.driver={DRIVER},spec.nodeName={}", publisher.node);
     let events = watcher(publisher.api.clone(), Config::default().fields(&fields));
-    let mut events = pin!(events.default_backoff());
+    let mut events = pin!(events.backoff(Delay(SOON)));
     let (mut delay, mut given) = (SOON, Given::new());
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -111,6 +112,25 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
                 }
             }
         }
+    }
+}
+
+/// The waiting times of the watch.
+struct Delay(Duration);
+
+impl Iterator for Delay {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let delay = self.0;
+        self.0 = (2 * delay).min(LATE);
+        Some(delay)
+    }
+}
+
+impl Backoff for Delay {
+    fn reset(&mut self) {
+        self.0 = SOON;
     }
 }
 
