@@ -44,6 +44,8 @@ const HEALTH: &str = "/v1alpha1.DRAResourceHealth/";
 
 /// How often the kubelet hears of each device: it forgets one after 30 seconds.
 const INTERVAL: Duration = Duration::from_secs(5);
+/// How long a connection of a probe may last.
+const PROBE: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// The length limit of a message about a device.
 const MAX_TEXT: usize = 1024;
@@ -97,9 +99,13 @@ pub(crate) async fn serve_probes(
     world: Watch,
     stop: Stop,
 ) -> Result<(), tonic::transport::Error> {
-    let probes = HealthServer::new(Probes { registered, world });
+    let probes =
+        HealthServer::new(Probes { registered, world }).max_decoding_message_size(MAX_TEXT);
     let incoming = TcpListenerStream::new(listener);
+    // Others than the kubelet reach the port.
     Server::builder()
+        .max_connection_age(PROBE)
+        .max_concurrent_streams(4)
         .serve_with_incoming_shutdown(probes, incoming, stopped(stop))
         .await
 }
