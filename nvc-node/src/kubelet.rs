@@ -2,6 +2,7 @@
 
 mod http2;
 pub(crate) mod pods;
+pub(crate) mod probes;
 pub(crate) mod registration;
 pub(crate) mod services;
 pub(crate) mod sockets;

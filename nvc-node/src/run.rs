@@ -21,6 +21,7 @@ use crate::api::slices::publish;
 use crate::claims::Claims;
 use crate::grants::Grants;
 use crate::kubelet::pods::Pods;
+use crate::kubelet::probes::{self, Probes};
 use crate::kubelet::registration::{self, Registration};
 use crate::kubelet::{services, sockets};
 use crate::machine::{self, Source, Watch};
@@ -106,14 +107,12 @@ async fn serve(options: &Options, source: Source, world: Watch) -> Result<()> {
         },
     };
     let mut servers = JoinSet::new();
-    servers.spawn(services::serve(listener, claims.clone(), stopping.clone()));
+    servers.spawn(services::serve(listener, claims.clone(), stopping));
     if let Some(port) = options.health_port {
         let listener = TcpListener::bind(("::", port)).await;
         let listener = listener.map_err(|error| system("the port of the probes", &error))?;
-        let (registered, world) = (registration.clone(), world.clone());
-        servers.spawn(services::serve_probes(
-            listener, registered, world, stopping,
-        ));
+        let registered = registration.clone();
+        tokio::spawn(probes::serve(listener, Probes { registered, world }));
     }
     let answers = Arc::new(Registration {
         info: PluginInfo {

@@ -11,7 +11,7 @@ use loona_hpack::Decoder;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEAD_LEN: usize = 9;
 
-/// Limits. The largest message of a registration has some hundred bytes.
+/// Limits. The largest message of a registration or a probe has some hundred bytes.
 const MAX_FRAME: usize = 16 << 10;
 const MAX_BLOCK: usize = 16 << 10;
 const MAX_MESSAGE: usize = 4 << 10;
@@ -53,7 +53,8 @@ const COMPRESSION_ERROR: u32 = 9;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// Codes of gRPC.
-const INVALID_ARGUMENT: u8 = 3;
+pub(super) const INVALID_ARGUMENT: u8 = 3;
+pub(super) const NOT_FOUND: u8 = 5;
 pub(super) const UNIMPLEMENTED: u8 = 12;
 
 /// A connection.

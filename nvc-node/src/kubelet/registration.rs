@@ -4,19 +4,16 @@ use std::io;
 use std::sync::Arc;
 
 use prost::Message as _;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::UnixListener;
 use tokio::sync::watch;
 
-use super::http2::{Call, Connection, UNIMPLEMENTED};
+use super::http2::{Call, Connection, INVALID_ARGUMENT, UNIMPLEMENTED};
 use super::sockets;
 use crate::proto::registration::{PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 
 const GET_INFO: &str = "/pluginregistration.Registration/GetInfo";
 const NOTIFY: &str = "/pluginregistration.Registration/NotifyRegistrationStatus";
-
-/// The code of gRPC for a message that cannot be read.
-const INVALID_ARGUMENT: u8 = 3;
 
 /// What the kubelet is told, and what it says.
 #[derive(Debug)]
@@ -33,14 +30,22 @@ pub(crate) async fn serve(listener: UnixListener, registration: Arc<Registration
         let registration = Arc::clone(&registration);
         tokio::spawn(async move {
             // The kubelet repeats a call that failed.
-            if let Err(error) = converse(stream, &registration).await {
+            let answer = |call: &Call| registration.answer(call);
+            if let Err(error) = converse(stream, answer).await {
                 log::debug!("registration: {error}");
             }
         });
     }
 }
 
-async fn converse(mut stream: UnixStream, registration: &Registration) -> io::Result<()> {
+/// Answers the calls of a connection until the peer closes it.
+///
+/// # Errors
+/// The peer breaks the protocol or is gone.
+pub(super) async fn converse(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    answer: impl Fn(&Call) -> Result<Vec<u8>, u8>,
+) -> io::Result<()> {
     let mut connection = Connection::default();
     stream.write_all(&Connection::greeting()).await?;
     let mut buffer = [0; 4096];
@@ -53,7 +58,7 @@ async fn converse(mut stream: UnixStream, registration: &Registration) -> io::Re
         let bytes = buffer.get(..len).unwrap_or_default();
         let mut received = connection.receive(bytes, &mut output);
         for call in received.as_deref().unwrap_or_default() {
-            let answered = connection.answer(call, registration.answer(call), &mut output);
+            let answered = connection.answer(call, answer(call), &mut output);
             if let Err(broken) = answered {
                 received = Err(broken);
                 break;

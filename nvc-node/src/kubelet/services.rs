@@ -1,4 +1,4 @@
-//! The services at the driver's socket, and the probes' service at its port.
+//! The services at the driver's socket.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use libnvc::{Error, Result};
-use tokio::net::{TcpListener, UnixListener};
+use libnvc::{Error, Result, printable_up_to};
+use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::transport::Server;
@@ -33,9 +33,6 @@ use crate::proto::dra::{
     NodePrepareResourceResponse, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
     NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
 };
-use crate::proto::health::health_check_response::ServingStatus;
-use crate::proto::health::health_server::{Health as Probe, HealthServer};
-use crate::proto::health::{HealthCheckRequest, HealthCheckResponse};
 
 /// The older name of the same service.
 const OLDER: &str = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/";
@@ -44,8 +41,6 @@ const HEALTH: &str = "/v1alpha1.DRAResourceHealth/";
 
 /// How often the kubelet hears of each device: it forgets one after 30 seconds.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// How long a connection of a probe may last.
-const PROBE: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// The length limit of a message about a device.
 const MAX_TEXT: usize = 1024;
@@ -90,24 +85,6 @@ pub(crate) async fn serve(
         .await;
     accepting.abort();
     served
-}
-
-/// Serves the probes until the end.
-pub(crate) async fn serve_probes(
-    listener: TcpListener,
-    registered: watch::Receiver<bool>,
-    world: Watch,
-    stop: Stop,
-) -> Result<(), tonic::transport::Error> {
-    let probes =
-        HealthServer::new(Probes { registered, world }).max_decoding_message_size(MAX_TEXT);
-    let incoming = TcpListenerStream::new(listener);
-    // Others than the kubelet reach the port.
-    Server::builder()
-        .max_connection_age(PROBE)
-        .max_concurrent_streams(4)
-        .serve_with_incoming_shutdown(probes, incoming, stopped(stop))
-        .await
 }
 
 /// All services at one socket.
@@ -188,14 +165,16 @@ impl DraPlugin for Claims {
     }
 }
 
-/// Returns an error with its way out, for the pod's events, after logging it.
+/// Returns an error with its way out, for the pod's events, after logging it. An API server's answer or a claim may be
+/// in it.
 fn said(what: &str, namespace: &str, name: &str, error: &Error) -> String {
     let text = match error.advice() {
         Some(hint) => format!("{} (hint: {hint})", error.message()),
         None => error.message(),
     };
+    let text = printable_up_to(MAX_TEXT, &text);
     log::warn!("{namespace}/{name} is {what}: {text}");
-    text
+    text.into_owned()
 }
 
 /// Reports the health of each device to the kubelet.
@@ -260,29 +239,4 @@ fn reports(pool: &str, machine: &Machine) -> Vec<DeviceHealth> {
         }
     };
     devices::entries(machine).map(report).collect()
-}
-
-/// Answers the kubelet's probes: alive as long as it answers, ready if it is registered and the driver answers.
-struct Probes {
-    registered: watch::Receiver<bool>,
-    world: Watch,
-}
-
-#[tonic::async_trait]
-impl Probe for Probes {
-    async fn check(
-        &self,
-        request: Request<HealthCheckRequest>,
-    ) -> Result<Response<HealthCheckResponse>, Status> {
-        let is_ready = || *self.registered.borrow() && self.world.borrow().is_ok();
-        let status = match request.into_inner().service.as_str() {
-            "liveness" => ServingStatus::Serving,
-            "" if is_ready() => ServingStatus::Serving,
-            "" => ServingStatus::NotServing,
-            _ => return Err(Status::not_found("unknown service")),
-        };
-        Ok(Response::new(HealthCheckResponse {
-            status: status.into(),
-        }))
-    }
 }
