@@ -9,7 +9,7 @@ use kube::Client;
 use libnvc::{Error, ErrorKind, Result};
 use tokio::task::spawn_blocking;
 
-use crate::api::claims::{Allocated, allocated, is_gone};
+use crate::api::claims::{Allocated, allocated};
 use crate::devices;
 use crate::grants::{Grant, Grants, Record, check_uid, qualified};
 use crate::kubelet::pods::Pods;
@@ -63,10 +63,14 @@ impl Claims {
             driver: driver.unwrap_or_default(),
         };
         self.check_alone(&record).await?;
-        self.give(record.clone()).await?;
+        let is_new = self.give(record.clone()).await?;
         // The kubelet shows what a plugin gives only after that has given it, so two at the same moment see each other
         // only now.
         if let Err(error) = self.check_alone(&record).await {
+            if !is_new {
+                // A container of the claim may run, after a restart of the kubelet.
+                return Err(error);
+            }
             let uid = uid.clone();
             self.locked(move |grants| grants.lock()?.take_back(&uid))
                 .await?;
@@ -90,13 +94,13 @@ impl Claims {
     }
 
     /// Keeps the specifications of claims that have been given devices, for ever: makes those again that are gone, or of
-    /// another driver than now, and takes back what claims had that are gone.
+    /// another driver than now.
     pub(crate) async fn keep(self) {
-        let (mut world, mut is_first, mut is_thorough) = (self.world.clone(), true, true);
+        let (mut world, mut is_thorough) = (self.world.clone(), true);
         let mut said = BTreeMap::new();
         loop {
             let now = world.borrow_and_update().clone();
-            let records = self.locked(|grants| Ok(grants.lock()?.records())).await;
+            let records = self.locked(|grants| grants.lock()?.records()).await;
             let records = records.unwrap_or_else(|error| {
                 log::warn!("{}", error.message());
                 Vec::new()
@@ -126,13 +130,6 @@ impl Claims {
                 }
             }
             said = failed;
-            // The kubelet may have lost a claim with its own state.
-            for record in records.iter().filter(|_| is_first) {
-                if let Err(error) = self.forget_if_gone(record).await {
-                    log::warn!("{}", error.message());
-                }
-            }
-            is_first = false;
             is_thorough = tokio::select! {
                 _ = world.changed() => true,
                 () = tokio::time::sleep(KEEP) => false,
@@ -191,8 +188,8 @@ impl Claims {
     /// One has, or the kubelet does not say.
     async fn check_alone(&self, record: &Record) -> Result<()> {
         let given = self.pods.given().await?;
-        for grant in &record.grants {
-            if let Some(pod) = given.get(&grant.uuid) {
+        for grant in record.grants.iter().filter(|grant| !grant.is_shared) {
+            if let Some(pod) = given.get(&grant.uuid).or_else(|| given.get(&grant.gpu)) {
                 let text = format!(
                     "{} is given to the pod {pod} by a device plugin",
                     grant.name
@@ -204,50 +201,28 @@ impl Claims {
         Ok(())
     }
 
-    /// Writes what a claim gets, unless another one has a device.
-    async fn give(&self, record: Record) -> Result<()> {
-        loop {
-            let wanted = record.clone();
-            let others = self.locked(move |grants| {
-                let locked = grants.lock()?;
-                let others = conflicts(&locked.records(), &wanted);
-                if others.is_empty() {
-                    locked.give(&wanted)?;
-                }
-                Ok(others)
-            });
-            let others = others.await?;
-            if others.is_empty() {
-                return Ok(());
+    /// Writes what a claim gets, unless another one has a device. Returns true if it had nothing before.
+    async fn give(&self, record: Record) -> Result<bool> {
+        self.locked(move |grants| {
+            let locked = grants.lock()?;
+            if let Some(other) = conflict(&locked.records()?, &record) {
+                let Record {
+                    namespace, name, ..
+                } = other;
+                // Also of a claim that the API server no longer has: its container may still run.
+                let text = format!("the claim {namespace}/{name} has the same device");
+                let error = Error::new(ErrorKind::NotFound, text);
+                let path = grants.record(&other.uid);
+                return Err(error.hint(format!(
+                    "the kubelet gives it back when the pod has ended; if the kubelet has forgotten that claim, remove {}",
+                    path.display()
+                )));
             }
-            for other in others {
-                if !self.forget_if_gone(&other).await? {
-                    let Record {
-                        namespace, name, ..
-                    } = other;
-                    let text = format!("the claim {namespace}/{name} has the same device");
-                    return Err(Error::new(ErrorKind::NotFound, text));
-                }
-            }
-        }
-    }
-
-    /// Takes back what a claim had if the API server does not have it any more; returns true then.
-    async fn forget_if_gone(&self, record: &Record) -> Result<bool> {
-        let Record {
-            namespace,
-            name,
-            uid,
-            ..
-        } = record;
-        if !is_gone(&self.client, namespace, name, uid).await {
-            return Ok(false);
-        }
-        log::warn!("{namespace}/{name} is gone: its devices are taken back");
-        let uid = uid.clone();
-        self.locked(move |grants| grants.lock()?.take_back(&uid))
-            .await?;
-        Ok(true)
+            let is_new = !grants.record(&record.uid).exists();
+            locked.give(&record)?;
+            Ok(is_new)
+        })
+        .await
     }
 
     /// Runs what waits for the driver, a lock or a disk.
@@ -261,19 +236,17 @@ impl Claims {
     }
 }
 
-/// Returns the records of other claims that have one of the devices.
-fn conflicts(records: &[Record], wanted: &Record) -> Vec<Record> {
+/// Returns the record of another claim that has one of the devices.
+fn conflict<'r>(records: &'r [Record], wanted: &Record) -> Option<&'r Record> {
     let has = |other: &Record| {
         let mut pairs = wanted
             .grants
             .iter()
             .flat_map(|one| other.grants.iter().map(move |two| (one, two)));
-        pairs.any(|(one, two)| one.uuid == two.uuid && !one.is_shared && !two.is_shared)
+        pairs.any(|(one, two)| one.overlaps(two) && !one.is_shared && !two.is_shared)
     };
-    let others = records
-        .iter()
-        .filter(|other| other.uid != wanted.uid && has(other));
-    others.cloned().collect()
+    let mut others = records.iter().filter(|other| other.uid != wanted.uid);
+    others.find(|other| has(other))
 }
 
 /// Returns what the kubelet passes on to the engine.
@@ -285,5 +258,45 @@ fn device(uid: &str, result: DeviceRequestAllocationResult) -> Device {
         cdi_device_ids: vec![qualified(uid, &result.device)],
         pool_name: result.pool,
         device_name: result.device,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_and_its_parts_are_not_given_to_two() {
+        let record = |uid: &str, uuid: &str, gpu: &str, is_shared| Record {
+            uid: uid.into(),
+            namespace: "ns".into(),
+            name: uid.into(),
+            grants: vec![Grant {
+                name: "x".into(),
+                uuid: uuid.into(),
+                gpu: gpu.into(),
+                is_shared,
+            }],
+            since: 0,
+            driver: String::new(),
+        };
+        let known = [
+            record("a", "GPU-0", "GPU-0", false),
+            record("b", "MIG-1", "GPU-1", false),
+            record("c", "GPU-2", "GPU-2", true),
+        ];
+        let conflict = |uuid, gpu, is_shared| {
+            let found = conflict(&known, &record("d", uuid, gpu, is_shared));
+            found.map(|other| other.uid.clone())
+        };
+        let is = |uid: &str| Some(uid.to_owned());
+        assert_eq!(conflict("GPU-0", "GPU-0", false), is("a"));
+        assert_eq!(conflict("GPU-0", "GPU-0", true), None);
+        assert_eq!(conflict("MIG-0", "GPU-0", false), is("a"));
+        assert_eq!(conflict("MIG-1", "GPU-1", false), is("b"));
+        assert_eq!(conflict("MIG-2", "GPU-1", false), None);
+        // Its container sees the whole GPU as soon as MIG mode is off.
+        assert_eq!(conflict("GPU-1", "GPU-1", false), is("b"));
+        assert_eq!(conflict("GPU-2", "GPU-2", false), None);
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,13 @@ pub(crate) struct Grant {
     pub(crate) is_shared: bool,
 }
 
+impl Grant {
+    /// Returns true if who has one of them can use the other, now or after MIG mode was switched.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.uuid == other.uuid || self.uuid == other.gpu || self.gpu == other.uuid
+    }
+}
+
 /// Which GPU has had a name, and since when: a claim names a device, and must not get one of another GPU that has the name
 /// by now. A MIG device that was created again at its place is as good as before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +80,21 @@ pub(crate) struct Record {
     pub(crate) since: i64,
     /// Version of the driver whose files it has.
     pub(crate) driver: String,
+}
+
+impl Record {
+    /// Parses the record of the claim with this UID.
+    ///
+    /// # Errors
+    /// It is damaged, or that of another claim.
+    pub(crate) fn parse(uid: &str, text: &[u8]) -> Result<Self, String> {
+        let record: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if record.uid == uid {
+            Ok(record)
+        } else {
+            Err(format!("it is that of {}", record.uid))
+        }
+    }
 }
 
 /// Gives devices to claims, and takes them back.
@@ -122,7 +145,9 @@ impl Grants {
         let path = self.state.join(LOCK);
         let failed = |cause: String| Error::fault(ErrorKind::System, path.display(), cause);
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).open(&path);
+        // Whoever may read it could lock it for ever.
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&path);
         let file = file.map_err(|error| failed(error.to_string()))?;
         let lock = Flock::lock(file, FlockArg::LockExclusive);
         Ok(Locked {
@@ -140,7 +165,7 @@ impl Grants {
         self.state.join(RECORDS)
     }
 
-    fn record(&self, uid: &str) -> PathBuf {
+    pub(crate) fn record(&self, uid: &str) -> PathBuf {
         self.records().join(format!("{uid}.json"))
     }
 
@@ -254,14 +279,24 @@ fn check_whole(made: &GeneratedSpecs, grants: &[Grant]) -> Result<()> {
 
 impl Locked<'_> {
     /// Returns the records of the claims that have been given devices.
-    pub(crate) fn records(&self) -> Vec<Record> {
-        let entries = fs::read_dir(self.grants.records()).into_iter().flatten();
-        let paths = entries.flatten().map(|entry| entry.path());
-        let is_record = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "json");
-        paths
-            .filter(is_record)
-            .filter_map(|path| read(&path))
-            .collect()
+    ///
+    /// # Errors
+    /// The directory cannot be read: devices could be given twice.
+    pub(crate) fn records(&self) -> Result<Vec<Record>> {
+        let directory = self.grants.records();
+        let failed = |error: io::Error| of_file(&directory, &error);
+        let entries = match fs::read_dir(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let mut records = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(failed)?.path();
+            if path.extension().is_some_and(|ending| ending == "json") {
+                records.extend(read(&path));
+            }
+        }
+        Ok(records)
     }
 
     /// Remembers which devices have which names from now on, before anybody can claim them by these.
@@ -314,18 +349,28 @@ impl Locked<'_> {
     /// without a specification does not exist unless that was removed.
     ///
     /// # Errors
-    /// A device does not answer or a part of it is missing; a file cannot be written.
+    /// A device does not answer or a part of it is missing; a file cannot be written. A claim that had nothing has
+    /// nothing then.
     pub(crate) fn give(&self, record: &Record) -> Result<()> {
         let grants = self.grants;
         let uid = record.uid.as_str();
         self.check_names(record)?;
         let spec = grants.make(uid, &record.grants)?;
+        let done = self.write(record, &spec);
+        if done.is_err() && !grants.record(uid).exists() {
+            let _ = self.take_back(uid);
+        }
+        done
+    }
+
+    fn write(&self, record: &Record, spec: &Spec) -> Result<()> {
+        let grants = self.grants;
+        let uid = record.uid.as_str();
         let path = grants.specification(uid);
         sweep(&path);
-        file::write(&path, &spec, Format::Yaml, None)?;
+        file::write(&path, spec, Format::Yaml, None)?;
         // What engines will read. Also after a write that a full disk or another program has damaged.
-        let read = registry::read(&path)?;
-        if read != spec {
+        if registry::read(&path)? != *spec {
             let text = format!("{} is not what was written", path.display());
             return Err(Error::new(ErrorKind::Malformed, text));
         }
@@ -381,8 +426,8 @@ impl Locked<'_> {
 /// without it.
 fn read(path: &Path) -> Option<Record> {
     let text = fs::read(path).ok()?;
-    let record = serde_json::from_slice(&text);
-    record
+    let uid = path.file_stem().unwrap_or_default();
+    Record::parse(&uid.to_string_lossy(), &text)
         .map_err(|error| {
             log::warn!("{} is damaged, and is removed: {error}", path.display());
             // The next reader tries again.
@@ -479,12 +524,16 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let grants = grants(state.path());
         let locked = grants.lock().unwrap();
-        assert!(locked.records().is_empty());
+        assert!(locked.records().unwrap().is_empty());
         fs::create_dir(grants.records()).unwrap();
         let text = serde_json::to_vec(&record("a", 0)).unwrap();
         fs::write(grants.record("a"), text).unwrap();
         fs::write(grants.record("b"), "{\"uid\":").unwrap();
-        assert_eq!(locked.records(), [record("a", 0)]);
+        // That of another claim names files that are not its own.
+        let text = serde_json::to_vec(&record("../a", 0)).unwrap();
+        fs::write(grants.record("e"), text).unwrap();
+        fs::create_dir(grants.record("f")).unwrap();
+        assert_eq!(locked.records().unwrap(), [record("a", 0)]);
         // The files of NVIDIA's driver have the same names.
         fs::create_dir(&grants.cdi_root).unwrap();
         for uid in ["b", "c", "d"] {

@@ -39,15 +39,6 @@ pub(crate) async fn allocated(
     of_claim(claim, uid)
 }
 
-/// Returns true if the API server says that a claim no longer exists.
-pub(crate) async fn is_gone(client: &Client, namespace: &str, name: &str, uid: &str) -> bool {
-    let claim = answer(Api::<ResourceClaim>::namespaced(client.clone(), namespace).get(name)).await;
-    match claim {
-        Ok(claim) => claim.metadata.uid.as_deref() != Some(uid),
-        Err(failure) => failure.code == 404,
-    }
-}
-
 fn of_claim(claim: ResourceClaim, uid: &str) -> Result<Allocated> {
     let invalid = |text: String| Error::new(ErrorKind::InvalidArgument, text);
     let found = claim.metadata.uid.unwrap_or_default();
