@@ -281,6 +281,7 @@ pub(crate) mod tests {
         let mig = Mig {
             uuid: "MIG-0".into(),
             profile: "1g.12gb".into(),
+            instances: (1, 0),
             profile_id: 19,
             start: 2,
             size: 1,

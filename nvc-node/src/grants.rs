@@ -472,6 +472,8 @@ mod tests {
                 dev_root: "/".into(),
                 query: QueryProgram::ThisExecutable,
                 ignored_xids: Vec::new(),
+                verdicts: "/no/such".into(),
+                quiet: std::time::Duration::ZERO,
             },
             host_driver_root: "/".into(),
             cdi_root: state.join("cdi"),

@@ -5,12 +5,18 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use libnvc::host::query::QueryProgram;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+mod footprint;
 mod look;
+mod verdicts;
 mod watching;
+mod world;
+mod xids;
 
 pub use watching::watched;
 
@@ -24,6 +30,10 @@ pub struct Source {
     pub query: QueryProgram,
     /// XIDs that are the program's fault, besides those of the built-in list.
     pub ignored_xids: Vec<u64>,
+    /// The file of verdicts, which outlives this program.
+    pub verdicts: PathBuf,
+    /// How long a GPU must be quiet after an error that needs no reset, before it counts as well.
+    pub quiet: Duration,
 }
 
 /// What is known of the machine; the reason if nothing is, such as a driver that is not loaded.
@@ -42,7 +52,7 @@ pub struct Machine {
     pub gpus: Vec<Gpu>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
     /// The N of /dev/nvidiaN, and of the device's name.
     pub minor: u32,
@@ -62,15 +72,18 @@ pub struct Gpu {
     /// MIG mode is on: it cannot be given as a whole.
     pub is_divided: bool,
     pub migs: Vec<Mig>,
+    #[serde(skip)]
     pub health: Health,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mig {
     /// `MIG-…`.
     pub uuid: String,
     /// `1g.12gb`.
     pub profile: String,
+    /// Its GPU instance and compute instance.
+    pub instances: (u32, u32),
     /// NVML's number of the GPU instance's profile.
     pub profile_id: u32,
     /// Its memory slices: the first one, and how many.
@@ -84,6 +97,7 @@ pub struct Mig {
     pub ofa_engines: u32,
     /// Bytes.
     pub memory: u64,
+    #[serde(skip)]
     pub health: Health,
 }
 

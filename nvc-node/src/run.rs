@@ -35,6 +35,8 @@ const SERVICES: [&str; 3] = [
     "v1alpha1.DRAResourceHealth",
 ];
 const HOOK: &str = "nvidia-cdi-hook";
+/// How long a GPU must be quiet after an error that needs no reset.
+const QUIET: Duration = Duration::from_secs(300);
 /// Threads that wait for the driver.
 const MAX_WAITING: usize = 4;
 /// How long calls that have begun may take at the end. Kubernetes kills a pod after 30 seconds.
@@ -73,6 +75,8 @@ fn work(options: &Options) -> Result<()> {
         dev_root: dev_root(&options.driver_root),
         query: nvc_generate::query_program(),
         ignored_xids: options.ignored_xids.clone(),
+        verdicts: options.state.join("health.json"),
+        quiet: QUIET,
     };
     let world = machine::watched(source.clone());
 
