@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export DESTDIR PREFIX LIBDIR LIBEXECDIR
 
-.PHONY: help setup demo build lib header install uninstall deb rpm check test test-gpu test-long test-fresh test-engines test-units test-suites test-old-kernel test-arm64 fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm check test test-gpu test-long test-fresh test-engines test-kubernetes test-units test-suites test-old-kernel test-arm64 fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ test-fresh: ## Run `make demo` and `make test` on fresh Debian 12 and 13 roots (
 test-engines: ## Run the programs under the engines of Debian 12, trixie and forky, also under systemd (root, debootstrap, network once).
 	@scripts/test/engines.sh
 	@scripts/test/recipes.sh
+
+test-kubernetes: ## Run the DRA driver on a real Kubernetes (root, debootstrap, Go 1.26, network once).
+	@scripts/test/kubernetes.sh
 
 test-units: ## Run the systemd units with systemd as PID 1: boots, refresh, daemon-reload, socket (root; as test-engines).
 	@scripts/test/units.sh

@@ -137,6 +137,22 @@ fi
 if [ "${1:-}" = arm64 ] && [ ! -e /usr/aarch64-linux-gnu/lib/libc.a ]; then
   install " libc6-dev-arm64-cross"
 fi
+# The kubelet of the tests. It is run by the system's Python, where these are installed.
+if [ "${1:-}" = tests ] && ! /usr/bin/python3 -c 'import grpc, google.protobuf' 2>/dev/null; then
+  install " python3-grpcio python3-protobuf"
+fi
+# Its protocols, as Kubernetes publishes them.
+protocols=${XDG_CACHE_HOME:-$HOME/.cache}/nvc-kubernetes/protocols
+if [ "${1:-}" = tests ] && [ ! -d "$protocols" ]; then
+  echo "setup: fetching $protocols"
+  sum=4a58443df1caba1378fcdaaf16c52c461a484928873ed3defd5c5632867af037
+  mkdir -p "$protocols.new"
+  curl -fsSL --retry 5 https://proxy.golang.org/k8s.io/kubelet/@v/v0.36.3.zip -o "$protocols.new/zip"
+  echo "$sum  $protocols.new/zip" | sha256sum --quiet -c
+  python3 -m zipfile -e "$protocols.new/zip" "$protocols.new"
+  mv "$protocols.new/k8s.io/kubelet@v0.36.3/pkg/apis" "$protocols"
+  rm -r "$protocols.new"
+fi
 # The sanitizers' libraries must match the compiler's version.
 if [ "${1:-}" = tests ] && ! ls "$(clang -print-resource-dir)"/lib/*/*asan* >/dev/null 2>&1; then
   install " libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"

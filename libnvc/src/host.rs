@@ -39,6 +39,7 @@ pub(crate) mod wsl;
 mod cuda;
 pub(crate) mod device;
 pub mod drm;
+pub mod events;
 mod integrated;
 mod inventory;
 mod listing;

@@ -220,7 +220,7 @@ fn has_graphics(name: &str) -> Option<bool> {
 }
 
 /// Returns the brand's name in the requirement language and in reports, by NVML's number (`nvmlBrandType_t`).
-fn brand(number: u32) -> &'static str {
+pub(super) fn brand(number: u32) -> &'static str {
     match number {
         1 => "Quadro",
         2 => "Tesla",

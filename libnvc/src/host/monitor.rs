@@ -4,16 +4,19 @@
 //! driver in use, and an updated driver is noticed at once. A GPU that fails, hangs or crashes the process does not
 //! affect the answers about the others.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::query::{
-    Conversation, Fault, Message, QueryProcess, QueryProgram, QueryRequest, Question,
+    Conversation, Fault, Message, QueryProcess, QueryProgram, QueryRequest, Question, Versions,
 };
+use super::{DriverVersions, device};
 use crate::error::{Error, ErrorKind, Result};
 
 pub use super::query::facts::{
     DriverMessage, Facts, GpuFacts, GpuStatus, MigFacts, MigStatus, Peer, ProcessStatus,
 };
+pub use crate::sys::nvml::{MigAttributes, MigPlacement};
 
 /// Queries facts about the driver and its GPUs.
 ///
@@ -132,7 +135,58 @@ fn start(
     Conversation::start(QueryProcess::start(program), request, question, None)
 }
 
-fn error_of(fault: &Fault) -> Error {
+/// Queries the versions, and of each GPU what somebody needs to know who gives it away, in NVML's order. A GPU that
+/// fails, crashes the process or hangs has its reason there, and the others their facts.
+///
+/// # Errors
+/// Those of [`facts`]. The kind is `DriverUnavailable` if NVML said itself that there is no driver, or not its own.
+pub fn devices(
+    program: &QueryProgram,
+    request: &QueryRequest,
+) -> Result<(DriverVersions, Vec<Result<GpuFacts>>)> {
+    let mut gpus: BTreeMap<u32, Result<GpuFacts>> = BTreeMap::new();
+    let mut versions: Option<Versions> = None;
+    loop {
+        // Those that have answered, and one that ended the last process.
+        let skip = gpus.keys().copied().collect();
+        let mut conversation = start(program, request, Question::Devices { skip })
+            .map_err(|error| error.with_kind(ErrorKind::System))?;
+        let mut asking = None;
+        let died = loop {
+            match conversation.next() {
+                Ok(Message::Unavailable(fault)) => {
+                    return Err(device::unavailable(&fault, &request.root));
+                }
+                Ok(Message::Ready(found)) => versions = Some(found),
+                Ok(Message::Asking(index)) => asking = Some(index),
+                Ok(Message::Device(index, facts)) => {
+                    asking = None;
+                    gpus.insert(index, facts.map_err(Error::from));
+                }
+                Ok(Message::Done) => break None,
+                Ok(_) => {}
+                Err(error) => break Some(error),
+            }
+        };
+        match (died, asking, &versions) {
+            (None, _, Some(versions)) => {
+                return Ok((device::versions(versions)?, gpus.into_values().collect()));
+            }
+            (Some(error), Some(index), _) => {
+                gpus.insert(index, Err(error));
+            }
+            (Some(error), ..) => return Err(error),
+            (None, _, None) => return Err(no_answer()),
+        }
+    }
+}
+
+/// Returns NVML's name of a brand, `Nvidia`.
+pub fn brand(number: u32) -> &'static str {
+    device::brand(number)
+}
+
+pub(super) fn error_of(fault: &Fault) -> Error {
     let error = Error::new(ErrorKind::DriverUnavailable, fault.to_string());
     match fault {
         Fault::Load(text) => error.hint(text.clone()),

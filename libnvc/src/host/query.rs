@@ -24,6 +24,7 @@ mod process;
 pub(crate) mod protocol;
 mod readings;
 mod server;
+mod watching;
 
 pub use conversation::QueryRequest;
 pub use process::{QueryProcess, QueryProgram};

@@ -10,8 +10,12 @@ use std::mem::ManuallyDrop;
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_NOW};
 
+mod events;
+mod mig;
 mod readings;
 
+pub(crate) use events::{EventSet, WatchedEvent};
+pub use mig::{MigAttributes, MigPlacement};
 pub(crate) use readings::{Clock, Direction, Location};
 
 /// Return code of a call, NVML's `nvmlReturn_t`; unknown values are kept.

@@ -34,23 +34,34 @@ base() { # SUITE: a minimal system with the engines
   echo "$packages" > "$cache/$1.complete"
 }
 
-# The reference library of CDI, newer than this machine's: its program is compiled in a changed copy of the root, once.
+# Changes a copy of a root: the changes are in LAYER/changes.
 # shellcheck disable=SC2016 # expanded by that shell
-compile='
+change='
 set -e
-lower=$1 layer=$2 check=$3
+lower=$1 layer=$2 packages=$3
 mkdir -p "$layer/changes" "$layer/overlay" "$layer/root"
 mount -t overlay -o "lowerdir=$lower,upperdir=$layer/changes,workdir=$layer/overlay" overlay "$layer/root"
 cd "$layer/root"
 mount -t proc proc proc
 mount --bind /dev dev
 cp /etc/resolv.conf etc/
-mkdir -p srv/go/src/check
-sed "s,github.com/container-orchestrated-devices,tags.cncf.io," "$check" > srv/go/src/check/main.go
 # As debootstrap, which checks the signature and not the date: a mirror may be older than the machine says.
 chroot . apt-get -qq -o Acquire::Check-Valid-Until=false update
-DEBIAN_FRONTEND=noninteractive chroot . apt-get -qq install -y --no-install-recommends golang-go \
-  golang-tags.cncf-container-device-interface-dev
+# shellcheck disable=SC2086 # several words
+DEBIAN_FRONTEND=noninteractive chroot . apt-get -qq install -y --no-install-recommends $packages
+'
+changed() { # SUITE LAYER LOG PACKAGES [COMMAND [ARGUMENT...]]: installs the packages in a copy of the suite, then runs the command in its root
+  local suite=$1 layer=$2 log=$3 packages=$4 command=${5:-}
+  shift $(($# < 5 ? 4 : 5))
+  unshare --mount --propagation private bash -c "$change$command" bash "$cache/$suite" "$layer" "$packages" "$@" > "$log" 2>&1 ||
+    die "failed: $log"
+}
+
+# The reference library of CDI, newer than this machine's: its program is compiled in a changed copy of the root, once.
+# shellcheck disable=SC2016 # expanded by that shell
+compile='
+mkdir -p srv/go/src/check
+sed "s,github.com/container-orchestrated-devices,tags.cncf.io," "$4" > srv/go/src/check/main.go
 chroot . env GO111MODULE=off CGO_ENABLED=0 GOPATH=/srv/go:/usr/share/gocode GOCACHE=/tmp/go TMPDIR=/tmp HOME=/root go build -o /srv/cdi-check check
 '
 reference() { # SUITE: makes $cache/SUITE.cdi-check
@@ -58,17 +69,34 @@ reference() { # SUITE: makes $cache/SUITE.cdi-check
   local checker=$cache/$1.cdi-check layer=$work/reference
   [ ! "$checker" -nt tests/go/cdi-check.go ] || return 0
   echo "${0##*/}: making $checker" >&2
-  unshare --mount --propagation private bash -c "$compile" bash "$cache/$1" "$layer" "$PWD/tests/go/cdi-check.go" > "$checker.log" 2>&1 ||
-    die "compilation failed: $checker.log"
+  changed "$1" "$layer" "$checker.log" "golang-go golang-tags.cncf-container-device-interface-dev" "$compile" "$PWD/tests/go/cdi-check.go"
   install -m 755 "$layer/changes/srv/cdi-check" "$checker"
   rm -rf --one-file-system "$layer"
+}
+
+# More packages, for one script: a layer above the suite's root, kept beside it.
+declare -A layers=() # by name: the layers of a root, the topmost first
+layer() { # NAME SUITE PACKAGES: makes $cache/NAME, which play and boot take as a suite
+  local name=$1 suite=$2 made
+  base "$suite"
+  made="$suite $(cat "$cache/$suite.complete") $3"
+  layers[$name]=$cache/$name:$cache/$suite
+  [ "$(cat "$cache/$name.complete" 2> /dev/null)" != "$made" ] || return 0
+  rm -rf --one-file-system "${cache:?}/$name" "$cache/$name.complete"
+  echo "${0##*/}: making $cache/$name" >&2
+  changed "$suite" "$cache/$name.new" "$cache/$name.log" "$3"
+  rm -rf --one-file-system "$cache/$name.new/changes/var/cache/apt" "$cache/$name.new/changes/var/lib/apt/lists"
+  mv "$cache/$name.new/changes" "$cache/$name"
+  rm -rf --one-file-system "$cache/$name.new"
+  echo "$made" > "$cache/$name.complete"
 }
 
 [ -z "${NVC_PACKAGES:-}" ] || profile=debug
 if [ -z "${NVC_NO_BUILD:-}" ]; then
   options=()
   [ "$profile" != release ] || options=(--release)
-  [ "${NVC_PACKAGES:-}" ] || cargo build -q "${options[@]}" -p nvc-cli -p nvc-hook -p nvc-runtime -p nvc-ctk -p nvc-cdi-hook -p nvc-docker \
+  # shellcheck disable=SC2086 # several words
+  [ "${NVC_PACKAGES:-}" ] || cargo build -q "${options[@]}" ${more_crates:-} -p nvc-cli -p nvc-hook -p nvc-runtime -p nvc-ctk -p nvc-cdi-hook -p nvc-docker \
     -p libnvidia-container
   cargo build -q "${options[@]}" -p nvc-testkit -p nvc-tests --bins
 fi
@@ -92,7 +120,7 @@ trap cleanup EXIT
 # Engines keep their storage in $work, which must be on a filesystem that supports overlayfs.
 mkdir "$work/programs" "$cgroup"
 programs="nvidia-container-cli nvidia-container-runtime nvidia-container-runtime-hook nvidia-cdi-hook nvidia-ctk
-  nvidia-docker nvidia-docker-plugin nvc-query"
+  nvidia-docker nvidia-docker-plugin nvc-query ${more_programs:-}"
 mkdir "$work/packages"
 if [ "${NVC_PACKAGES:-}" ]; then
   cp "${CARGO_TARGET_DIR:-target}"/packages/*.deb "$work/packages/"
@@ -131,7 +159,7 @@ cp -a "$work/share/." usr/share/nvidia-container-toolkit/
 cp -a "$work/image" "$work/engines" "$work/pkg" "$work/packages" "$work"/*.so srv/
 # The suite without what is added below.
 mkdir -p srv/base
-mount --bind "$lower" srv/base
+mount --bind "${lower##*:}" srv/base
 mkdir -p usr/lib/nvc-sim srv/sim
 cp -a "$work/driver/proc" srv/sim/
 # A kernel with the modules shows /proc/driver/nvidia in every procfs; here these runtimes do.
@@ -157,7 +185,7 @@ mount --bind srv/sim/proc/devices proc/devices
 mkdir -p srv/proc
 mount -t proc proc srv/proc
 mount -t sysfs sysfs sys
-mount -t cgroup2 cgroup2 sys/fs/cgroup
+if [ "${NVC_HOST_CGROUPS:-}" ]; then mount --rbind /sys/fs/cgroup sys/fs/cgroup; else mount -t cgroup2 cgroup2 sys/fs/cgroup; fi
 for directory in run tmp dev; do mount -t tmpfs -o mode=755 tmpfs $directory; done
 # Not on an overlay: engines make overlays of their own here.
 for directory in docker containerd containers; do
@@ -192,14 +220,19 @@ keep= # the next machine has the last one's disk, as after a reboot
 play() { # SUITE COMMAND...: runs the command in a new machine of that suite
   local suite=$1
   shift
-  case $suite in bookworm | trixie | forky) ;; *) die "unknown suite $suite" ;; esac
-  base "$suite"
+  local lower=$cache/$suite
+  case $suite in
+    bookworm | trixie | forky) base "$suite" ;;
+    *) lower=${layers[$suite]?unknown suite $suite} ;;
+  esac
   [ -n "$keep" ] || rm -rf --one-file-system "$work"/{layer,changes,overlay,root,var}
-  # A cgroup of its own is the root of what the machine sees.
-  # shellcheck disable=SC2016
+  # A cgroup of its own is the root of what the machine sees, unless NVC_HOST_CGROUPS is set.
+  local own_cgroups=--cgroup
+  [ -z "${NVC_HOST_CGROUPS:-}" ] || own_cgroups=
+  # shellcheck disable=SC2016,SC2086 # expanded by that shell; one option or none
   bash -c 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"' bash "$cgroup" \
-    unshare --mount --pid --net --ipc --uts --cgroup --fork --kill-child --propagation private \
-    bash -c "$enter" bash "$cache/$suite" "$work" "$@"
+    unshare --mount --pid --net --ipc --uts $own_cgroups --fork --kill-child --propagation private \
+    bash -c "$enter" bash "$lower" "$work" "$@"
 }
 
 # ---- a machine that systemd runs -------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ pub enum Need {
     Images,
     /// A C compiler's address sanitizer.
     Sanitizers(&'static str),
+    /// The kubelet's protocols, and a Python that speaks gRPC.
+    Kubelet,
 }
 
 impl fmt::Display for Need {
@@ -57,6 +59,7 @@ impl fmt::Display for Need {
             Self::DebugLibrary => f.write_str("debug-library"),
             Self::Images => f.write_str("images"),
             Self::Sanitizers(compiler) => write!(f, "sanitizers-{compiler}"),
+            Self::Kubelet => f.write_str("kubelet"),
         }
     }
 }
@@ -106,6 +109,13 @@ impl Need {
                 let output = Command::new("sh").args(["-c", script, compiler]).output();
                 let fine = output.is_ok_and(|output| output.status.success());
                 (!fine).then(|| format!("needs the sanitizers of {compiler}"))
+            }
+            Self::Kubelet => {
+                let program = "import grpc, google.protobuf";
+                let output = Command::new(PYTHON).args(["-c", program]).output();
+                let fine = output.is_ok_and(|output| output.status.success());
+                let fine = fine && kubelet_protocols().exists();
+                (!fine).then(|| "needs grpcio and protocols: scripts/setup.sh tests".into())
             }
             Self::Command(name) => {
                 let found = crate::cli::find(name);
@@ -160,6 +170,16 @@ pub fn images() -> PathBuf {
     repository
         .join(target.unwrap_or_else(|| "target".into()))
         .join("images")
+}
+
+/// The Python that the system's packages are for.
+pub const PYTHON: &str = "/usr/bin/python3";
+
+/// Returns the folder of the protocols that Kubernetes publishes (scripts/setup.sh).
+pub fn kubelet_protocols() -> PathBuf {
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cache");
+    cache.unwrap_or_else(home).join("nvc-kubernetes/protocols")
 }
 
 /// Returns true if an environment variable is switched on.

@@ -14,7 +14,6 @@ mod line;
 // actions
 mod ask;
 mod commands;
-mod query;
 
 // files edited
 mod config_file;

@@ -28,6 +28,7 @@ mod ids;
 mod live;
 mod modes;
 mod options;
+mod query_program;
 mod render;
 mod simplify;
 
@@ -43,6 +44,7 @@ pub use hooks::{HookProgram, Hooks};
 pub use ids::ids;
 pub use modes::nvml::{DriverPlan, NO_GPU, plan};
 pub use options::{Csv, Files, Find, Mode, Names, Naming, Options, Rendering};
+pub use query_program::query_program;
 pub use render::{apply_hook, nodes_and_variables};
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ const SLOW: Duration = Duration::from_secs(3);
 
 /// Interval of checking whether a silent process is stopped by a signal.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The same for a watch, which is silent for long.
+const WATCH_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Number of GPUs for which the time limit begins anew; no machine has more.
 const MAX_GPUS: usize = 128;
@@ -147,9 +149,10 @@ pub(crate) struct Conversation {
     started: Instant,
     /// When the time limit began: at the start, or with the first question about a further GPU.
     limited: Instant,
-    pub(super) deadline: Duration,
+    pub(in crate::host) deadline: Duration,
     /// The GPUs that NVML was asked about, by index or address.
     asked: HashSet<String>,
+    check_interval: Duration,
     /// Number of reads for the bytes that had arrived by the deadline; None before it.
     late_reads: Option<usize>,
     /// What a second process needs; None if it was started, or cannot be.
@@ -205,6 +208,10 @@ impl Conversation {
             Question::Adapters => "dxcore",
             _ => "nvml",
         };
+        let check_interval = match question {
+            Question::Events(_) => WATCH_CHECK_INTERVAL,
+            _ => STOP_CHECK_INTERVAL,
+        };
         let library = request.wsl_library.as_deref();
         let host_libraries = if sandbox == Path::new("/") {
             Vec::new()
@@ -246,6 +253,7 @@ impl Conversation {
             limited: started,
             deadline: request.deadline,
             asked: HashSet::new(),
+            check_interval,
             late_reads: None,
             second: Some(second),
             first: None,
@@ -352,6 +360,12 @@ impl Conversation {
         let gpu = match message {
             Message::Asking(index) => index.to_string(),
             Message::AskingAt(address) => address.clone(),
+            // A watch has no end, but signs of life.
+            Message::Watching(_) | Message::Event(_) => {
+                self.limited = Instant::now();
+                self.late_reads = None;
+                return;
+            }
             _ => return,
         };
         let is_first = self.asked.is_empty();
@@ -369,7 +383,7 @@ impl Conversation {
             let elapsed = self.limited.elapsed();
             let rest = self.deadline.saturating_sub(elapsed);
             // Rounded up, to avoid waking just before the deadline. Zero if that has passed.
-            let millis = rest.min(STOP_CHECK_INTERVAL).as_micros().div_ceil(1000);
+            let millis = rest.min(self.check_interval).as_micros().div_ceil(1000);
             let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
             let mut ends = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             let is_late = elapsed >= self.deadline;
@@ -469,6 +483,7 @@ mod tests {
             limited: Instant::now(),
             deadline: Duration::ZERO,
             asked: HashSet::new(),
+            check_interval: STOP_CHECK_INTERVAL,
             late_reads: None,
             second: None,
             first: None,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::nvml::{MigAttributes, MigPlacement};
 
 /// Facts about a driver and its GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,8 +65,20 @@ pub struct GpuFacts {
     pub cuda_memory_clock: Option<u32>,
     /// GPUs with peer access.
     pub peers: Vec<Peer>,
+    /// MIG mode is on.
+    #[serde(default)]
+    pub is_divided: bool,
     /// MIG devices.
     pub mig: Vec<MigFacts>,
+    /// NVML's number of the brand, for [`devices`](crate::host::monitor::devices).
+    #[serde(default)]
+    pub brand: Option<u32>,
+    /// NVML's number of the addressing mode, likewise: 0 none, 1 HMM, 2 ATS.
+    #[serde(default)]
+    pub addressing: Option<u32>,
+    /// What it needs to recover, NVML's number, likewise: 0 nothing, 1 a reset, 2 a reboot.
+    #[serde(default)]
+    pub recovery: Option<u32>,
     /// NVML's or CUDA's messages about values that could not be read, although they should exist.
     pub problems: Vec<String>,
 }
@@ -92,6 +105,28 @@ pub struct MigFacts {
     pub compute_instance: u32,
     /// Product name including the profile.
     pub name: Option<String>,
+    /// What it consists of, for [`devices`](crate::host::monitor::devices).
+    #[serde(default)]
+    pub attributes: Option<MigAttributes>,
+    /// Where its GPU instance is, likewise; None also if NVML refuses that to its user.
+    #[serde(default)]
+    pub placement: Option<MigPlacement>,
+}
+
+/// Something that happened to a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GpuEvent {
+    /// A critical error.
+    Xid {
+        /// UUID of the GPU.
+        gpu: String,
+        /// The GPU instance, if it is of one, and the compute instance.
+        instance: Option<(u32, Option<u32>)>,
+        /// The XID.
+        code: u64,
+    },
+    /// The MIG devices or the health of a GPU have changed; ask.
+    Changed,
 }
 
 /// Current state of a GPU.

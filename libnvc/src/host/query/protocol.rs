@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::facts::{DriverMessage, Facts, GpuStatus};
+use super::facts::{DriverMessage, Facts, GpuEvent, GpuFacts, GpuStatus};
 use super::{CREATION, HINT_TO_SERVE, NOT_SERVED};
 use crate::error::{Error, ErrorKind};
 
@@ -78,6 +78,10 @@ pub(crate) enum Question {
     Facts,
     /// Current state of these GPUs.
     Status(Vec<u32>),
+    /// Versions, and the facts about GPUs that somebody needs who gives them away; without these GPUs.
+    Devices { skip: Vec<u32> },
+    /// Events of these GPUs, until the asking process closes its socket.
+    Events(Vec<u32>),
     /// CUDA's version and the architecture of its first GPU, without NVML.
     Cuda,
     /// WSL2's graphics adapters, without NVML.
@@ -103,9 +107,15 @@ pub(crate) enum Message {
     Cuda(CudaReport),
     /// The adapters of libdxcore, if it can be loaded: version of the driver model, driver store. Last message.
     Adapters(Option<Vec<(u32, String)>>),
+    /// Facts about one GPU, for [`Question::Devices`].
+    Device(u32, Result<GpuFacts, DriverMessage>),
+    /// UUIDs of the GPUs whose events follow.
+    Watching(Vec<String>),
+    /// An event of a GPU; None is a sign of life.
+    Event(Option<GpuEvent>),
     /// State of one GPU; the GPUs may come in any order.
     Status(u32, Result<GpuStatus, Fault>),
-    /// The end of a status.
+    /// The end of a status, or of the devices.
     Done,
 }
 

@@ -47,6 +47,27 @@ pub(super) fn identities(nvml: &Nvml, cuda: &Result<Cuda, CudaError>) -> Result<
     Ok(Facts { driver, cuda, gpus })
 }
 
+/// Reads what somebody needs to know who gives a GPU away; fails if the GPU does.
+pub(super) fn device(nvml: &Nvml, index: u32) -> Result<GpuFacts, DriverMessage> {
+    let (device, mut facts) = identity(nvml, index)?;
+    let failed = |failure| DriverMessage(fault(nvml, failure).to_string());
+    facts.model = Some(plain(&nvml.name(device).map_err(failed)?));
+    facts.arch = Some(nvml.compute_capability(device).map_err(failed)?);
+    facts.brand = supported(nvml.brand(device)).map_err(failed)?;
+    let memory = supported(nvml.memory(device)).map_err(failed)?;
+    facts.memory = memory.map(|memory| sane(memory.total));
+    facts.addressing = nvml.addressing_mode(device).ok();
+    facts.recovery = nvml.recovery_action(device).ok();
+    facts.is_divided = matches!(nvml.mig_mode(device), Ok((1, _)));
+    facts.mig = mig_devices(nvml, device).map_err(|fault| DriverMessage(fault.to_string()))?;
+    for mig in &mut facts.mig {
+        let handle = nvml.mig_device(device, mig.index);
+        mig.attributes = handle.and_then(|mig| nvml.mig_attributes(mig)).ok();
+        mig.placement = nvml.placement(device, mig.gpu_instance).ok();
+    }
+    Ok(facts)
+}
+
 /// Reads the facts about the driver and its GPUs.
 pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, CudaError>) -> Result<Facts, Fault> {
     let count = gpu_count(nvml)?;
@@ -183,6 +204,8 @@ fn mig_devices(nvml: &Nvml, device: Device) -> Result<Vec<MigFacts>, Fault> {
         gpu_instance: report.gi,
         compute_instance: report.ci,
         name: named(report.slot),
+        attributes: None,
+        placement: None,
     });
     Ok(devices.collect())
 }

@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
 
 use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, encode, take};
-use super::{CUDA, LIBRARY, MARKER, PROGRAM_NAME, ask, not_served, place, readings};
+use super::{CUDA, LIBRARY, MARKER, PROGRAM_NAME, ask, not_served, place, readings, watching};
 use crate::error::Error;
 use crate::sys::capabilities::keep_shield_only;
 use crate::sys::cuda::{Cuda, CudaError};
@@ -162,8 +162,27 @@ fn answer(socket: UnixStream, request: &WireRequest) -> io::Result<()> {
             listening?;
             send(socket, &Message::Done)
         }
+        (Question::Devices { skip }, _) => devices(socket, &nvml, skip),
+        (Question::Events(indices), _) => {
+            watching::watch(&nvml, indices, |message| send(socket, &message))
+        }
         _ => identify(socket, &nvml, request),
     }
+}
+
+/// Sends the versions and the facts about GPUs.
+fn devices(socket: &UnixStream, nvml: &Nvml, skip: &[u32]) -> io::Result<()> {
+    send(socket, &Message::Ready(ask::versions(nvml)))?;
+    let count = match ask::gpu_count(nvml) {
+        Ok(count) => count,
+        Err(fault) => return send(socket, &Message::Unavailable(fault)),
+    };
+    for index in (0..count).filter(|index| !skip.contains(index)) {
+        send(socket, &Message::Asking(index))?;
+        let device = readings::device(nvml, index);
+        send(socket, &Message::Device(index, device))?;
+    }
+    send(socket, &Message::Done)
 }
 
 /// Sends the versions and the GPUs.

@@ -4,6 +4,7 @@
  *   xid gpu=UUID code=79 [gi=1] [ci=0]     a critical error; without a code it is one that NVML does not know
  *   single gpu=UUID      double gpu=UUID   an ECC error
  *   mig gpu=UUID                           the MIG configuration has changed
+ *   recovery gpu=UUID                      what it needs to recover has changed
  *   lost gpu=UUID                          it has fallen off the bus
  */
 #ifndef EVENTS
@@ -11,7 +12,9 @@
 #endif
 
 enum { MAX_REGISTRATIONS = 256, POLL_MILLISECONDS = 5 };
-enum { SINGLE = 1, DOUBLE = 2, XID = 8, MIG_CHANGE = 0x100, EVERY_TYPE = 0x19f };
+enum { SINGLE = 1, DOUBLE = 2, XID = 8, MIG_CHANGE = 0x100, RECOVERY = 0x8000 };
+/* What NVML knows, and an H100 with driver 580 answers. */
+enum { EVERY_TYPE = 0xff9f };
 
 struct set {
     long position; /* of the next line to read */
@@ -45,7 +48,7 @@ static unsigned long long supported_types(Device d)
 {
     if (d->is_mig || d->no_pci)
         return 0;
-    return SINGLE | DOUBLE | XID | (d->mig == MIG_UNSUPPORTED ? 0 : MIG_CHANGE);
+    return d->mig == MIG_UNSUPPORTED ? EVERY_TYPE & ~MIG_CHANGE : EVERY_TYPE;
 }
 
 Result nvmlEventSetCreate(struct set **set)
@@ -96,6 +99,7 @@ static Result understand(const struct set *set, const char *line, long position,
                               : !strncmp(line, "single ", 7) ? SINGLE
                               : !strncmp(line, "double ", 7) ? DOUBLE
                               : !strncmp(line, "mig ", 4)    ? MIG_CHANGE
+                              : !strncmp(line, "recovery ", 9) ? RECOVERY
                                                              : 0;
     int lost = !strncmp(line, "lost ", 5);
     char value[96];

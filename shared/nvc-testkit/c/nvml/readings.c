@@ -80,6 +80,27 @@ Result nvmlDeviceGetAddressingMode(Device d, unsigned *mode)
     return mode && mode[0] == (8 | 1u << 24) ? narrow(d, "addressing", "!13", &mode[1]) : INVALID_ARGUMENT;
 }
 
+/* Fields of version 12; of them one: what the GPU needs to recover. */
+Result nvmlDeviceGetFieldValues(Device d, int count, void *out)
+{
+    struct {
+        unsigned field, scope;
+        long long timestamp, latency;
+        unsigned type;
+        Result result;
+        union { unsigned number; unsigned long long room; } value;
+    } *values = out;
+    unsigned needed = 0;
+    Result r = narrow(d, "recovery", "0", &needed);
+
+    for (int i = 0; i < count && r == OK; i++) {
+        values[i].result = values[i].field == 230 ? OK : NOT_SUPPORTED;
+        values[i].type = 1;
+        values[i].value.number = needed;
+    }
+    return r;
+}
+
 Result nvmlDeviceGetMaxClockInfo(Device d, unsigned clock, unsigned *n)
 {
     return clock == 2 ? narrow(d, "maxmem", "7251", n) : narrow(d, "maxsm", "1740", n);

@@ -12,7 +12,7 @@ use nvc_cdi::emit::{Format, text};
 use nvc_cdi::{STANDARD_DIRECTORIES, Spec, file, names, registry, version};
 use nvc_generate::{
     Channels, Csv, Files, Find, GeneratedSpecs, HookProgram, Hooks, Mode, Names, Naming, Options,
-    PARTS, Rendering, generate,
+    PARTS, Rendering, generate, query_program,
 };
 use nvc_hostfile::{ours, system};
 use nvc_oci::paths;
@@ -24,7 +24,6 @@ use super::machine::Machine;
 use crate::commands::invalid;
 use crate::line::CommandLine;
 use crate::logging::print;
-use crate::query;
 
 /// Options that do not change a specification. Without them files of the same content are the same.
 const NOT_RECORDED: [&str; 2] = ["output", "quiet"];
@@ -226,7 +225,7 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
             no_compat: hooks.is_off(hook_names::ENABLE_CUDA_COMPAT),
             single_device: flags.single_csv_device,
         },
-        query: query::program(),
+        query: query_program(),
         path: std::env::var("PATH").unwrap_or_default(),
         data_dirs: std::env::var("XDG_DATA_DIRS").unwrap_or_default(),
         ..Find::new(mode)

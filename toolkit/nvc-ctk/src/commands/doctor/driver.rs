@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use libnvc::Result;
 use libnvc::host::query::QueryProgram;
 use libnvc::host::{DeviceInfo, DriverRoot, Gpu, GpusAsked, procfs};
+use nvc_generate::query_program;
 use nvc_policy::session;
 use nvc_program::hints::{Reader, advice};
 
@@ -17,7 +18,6 @@ use super::{Finding, NO_GPU, read};
 use super::{hardware, libraries};
 use crate::commands::repair::{command, step};
 use crate::engine::daemon::has_unit;
-use crate::query;
 
 pub(super) const VERSION: &str = "/proc/driver/nvidia/version";
 
@@ -49,7 +49,7 @@ pub(super) fn nvml(place: &Place) -> (Vec<Finding>, bool) {
     if place.kind == Kind::Tegra {
         return (Vec::new(), false);
     }
-    if let QueryProgram::Path(Err(error)) = query::program() {
+    if let QueryProgram::Path(Err(error)) = query_program() {
         let symptom =
             "nvidia-ctk cdi generate and the refresh of specifications fail; containers start";
         let repair = step("install libnvidia-container1, or the toolkit, again");
@@ -103,7 +103,7 @@ pub(super) fn nvml(place: &Place) -> (Vec<Finding>, bool) {
 
 /// Asks NVML for the GPUs.
 pub(super) fn gpus(place: &Place) -> Result<DeviceInfo> {
-    let (root, program) = (place.root.clone(), query::program());
+    let (root, program) = (place.root.clone(), query_program());
     let mut session = session::open(root, None, Vec::new(), &program, GpusAsked::All)?;
     session.ready()?;
     session.devices()

@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use nvc_generate::driver_files;
+use nvc_generate::{driver_files, query_program};
 use nvc_policy::config::Config;
 use nvc_policy::config::keys::ROOT;
 use nvc_policy::platform;
 
 use super::{Finding, settings};
-use crate::query;
 
 /// Where a driver container mounts its root.
 const CONTAINER: &str = "/run/nvidia/driver";
@@ -40,7 +39,7 @@ impl Place {
         let root = other.unwrap_or(configured);
         let kind = if Path::new("/dev/dxg").exists() {
             Kind::Wsl
-        } else if platform::is_jetson_here(&root, &query::program()) {
+        } else if platform::is_jetson_here(&root, &query_program()) {
             Kind::Tegra
         } else {
             Kind::Usual

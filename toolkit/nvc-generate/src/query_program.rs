@@ -1,8 +1,9 @@
 //! Finds nvc-query, the program that asks NVML.
 //!
 //! nvidia-ctk is a static program, which cannot load libraries, because engines start it as a hook with an environment
-//! that can be a container's. So it executes nvc-query, by an absolute path that neither environment nor working
-//! directory can change. Only users who can change nvidia-ctk can change that program.
+//! that can be a container's; gpu-kubelet-plugin is one so that its image needs no loader of its own. So they execute
+//! nvc-query, by an absolute path that neither environment nor working directory can change. Only users who can change
+//! the program itself can change that one.
 
 use std::path::{Path, PathBuf};
 
@@ -22,12 +23,12 @@ const INSTALLED: &str = match option_env!("NVC_LIBEXECDIR") {
 const BELOW_PREFIX: &str = "libexec/libnvidia-container";
 
 /// Returns the program, or the error that names the directories where it was sought.
-pub(crate) fn program() -> QueryProgram {
+pub fn query_program() -> QueryProgram {
     let own = std::env::current_exe().unwrap_or_default();
     QueryProgram::Path(QueryProgram::find(NAME, &directories(&own), check))
 }
 
-/// Refuses a program that is less protected than nvidia-ctk itself, which root may have copied into /tmp.
+/// Refuses a program that is less protected than this one itself, which root may have copied into /tmp.
 ///
 /// The installation's own place is the administrator's choice. On Debian the group staff may write to /usr/local.
 fn check(path: &Path) -> Result<()> {
@@ -42,7 +43,7 @@ fn check(path: &Path) -> Result<()> {
     check_program(path, &own)
 }
 
-/// Returns the directories to search: that of nvidia-ctk itself, and those of installations.
+/// Returns the directories to search: that of the program itself, and those of installations.
 fn directories(own: &Path) -> Vec<PathBuf> {
     let beside = own.parent().filter(|directory| directory.is_absolute());
     let prefix = beside.and_then(Path::parent);

@@ -1,0 +1,83 @@
+//! Speaks with the API server.
+
+pub(crate) mod claims;
+pub(crate) mod events;
+pub(crate) mod slices;
+
+use std::future::Future;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use libnvc::{Error, ErrorKind, Result};
+
+/// How long one answer may take. A kubelet waits 45 seconds for everything.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Returns the client of a file, or of the account of this pod.
+///
+/// # Errors
+/// There is neither, or it is not whole.
+pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
+    let failed = |cause: String| {
+        Error::fault(ErrorKind::InvalidArgument, "the API server", cause)
+            .hint("run in a pod with a service account, or name a file with --kubeconfig")
+    };
+    let config = if kubeconfig.is_empty() {
+        Config::incluster().map_err(|error| failed(error.to_string()))?
+    } else {
+        let file = Kubeconfig::read_from(kubeconfig).map_err(|error| failed(error.to_string()))?;
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(file, &options).await;
+        config.map_err(|error| failed(error.to_string()))?
+    };
+    Client::try_from(config).map_err(|error| failed(error.to_string()))
+}
+
+/// Waits for an answer, but not for ever; returns the reason of a failure.
+async fn answer<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) => Err(Failure {
+            code: status.code,
+            text: status.message.clone(),
+        }),
+        Ok(Err(error)) => Err(Failure {
+            code: 0,
+            text: chain(&error),
+        }),
+        Err(_) => Err(Failure {
+            code: 0,
+            text: format!("no answer within {} s", DEADLINE.as_secs()),
+        }),
+    }
+}
+
+/// Why a call failed.
+#[derive(Debug)]
+struct Failure {
+    /// The status of HTTP; 0 if the server did not answer.
+    code: u16,
+    text: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the API server: {}", self.text)
+    }
+}
+
+/// Joins an error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        // Some repeat their cause.
+        if !text.contains(&cause_text) {
+            text += &format!(": {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,133 @@
+//! Asks the kubelet which devices its device plugins have given to pods: another program may give the same GPUs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use h2::client;
+use http::Request;
+use libnvc::{Error, ErrorKind, Result};
+use prost::Message as _;
+use prost::bytes::Bytes;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use crate::proto::pods::ListPodResourcesResponse;
+
+const LIST: &str = "http://localhost/v1.PodResourcesLister/List";
+const DEADLINE: Duration = Duration::from_secs(5);
+/// The size limit of an answer, which is gRPC's in the kubelet.
+const MAX_ANSWER: usize = 16 << 20;
+
+/// The pods that have devices of plugins, by the device's UUID.
+pub(crate) type Given = BTreeMap<String, String>;
+
+/// The kubelet's list of the devices of pods.
+#[derive(Clone, Debug)]
+pub(crate) struct Pods {
+    pub(crate) socket: PathBuf,
+}
+
+impl Pods {
+    /// Returns what plugins have given; nothing if this program was not given the kubelet's socket.
+    ///
+    /// # Errors
+    /// The kubelet does not answer.
+    pub(crate) async fn given(&self) -> Result<Given> {
+        let failed = |cause: String| Error::fault(ErrorKind::System, self.socket.display(), cause);
+        let stream = match UnixStream::connect(&self.socket).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Given::new()),
+            stream => stream.map_err(|error| failed(error.to_string()))?,
+        };
+        let answer = timeout(DEADLINE, list(stream)).await;
+        let answer = answer
+            .unwrap_or_else(|_| Err("no answer".into()))
+            .map_err(failed)?;
+        Ok(given(answer))
+    }
+}
+
+fn given(answer: ListPodResourcesResponse) -> Given {
+    let mut given = Given::new();
+    for pod in answer.pod_resources {
+        let devices = pod
+            .containers
+            .into_iter()
+            .flat_map(|container| container.devices);
+        for id in devices.flat_map(|devices| devices.device_ids) {
+            // A plugin that gives a device several times numbers the shares.
+            let uuid = id.split("::").next().unwrap_or_default();
+            given.insert(uuid.to_owned(), format!("{}/{}", pod.namespace, pod.name));
+        }
+    }
+    given
+}
+
+async fn list(stream: UnixStream) -> Result<ListPodResourcesResponse, String> {
+    let failed = |error: h2::Error| error.to_string();
+    let (requests, connection) = client::handshake(stream).await.map_err(failed)?;
+    let mut connection = tokio::spawn(connection);
+    let call = async {
+        let mut requests = requests.ready().await.map_err(failed)?;
+        let request = Request::post(LIST)
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(())
+            .map_err(|error| error.to_string())?;
+        let (response, mut sender) = requests.send_request(request, false).map_err(failed)?;
+        // A message without fields.
+        sender
+            .send_data(Bytes::from_static(&[0; 5]), true)
+            .map_err(failed)?;
+        let mut body = response.await.map_err(failed)?.into_body();
+        let mut bytes = Vec::new();
+        while let Some(part) = body.data().await {
+            let part = part.map_err(failed)?;
+            body.flow_control()
+                .release_capacity(part.len())
+                .map_err(failed)?;
+            bytes.extend_from_slice(&part);
+            if bytes.len() > MAX_ANSWER {
+                return Err("the answer is too long".to_owned());
+            }
+        }
+        // An error of the kubelet has no message.
+        let message = bytes.get(5..).ok_or("it refuses the call")?;
+        ListPodResourcesResponse::decode(message).map_err(|error| error.to_string())
+    };
+    let answer = tokio::select! {
+        answer = call => answer,
+        done = &mut connection => Err(format!("the connection has ended: {done:?}")),
+    };
+    connection.abort();
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::pods::{ContainerDevices, ContainerResources, PodResources};
+
+    #[test]
+    fn devices_have_their_pods() {
+        let devices = |ids: &[&str]| ContainerDevices {
+            resource_name: "nvidia.com/gpu".into(),
+            device_ids: ids.iter().map(ToString::to_string).collect(),
+        };
+        let container = ContainerResources {
+            name: "c".into(),
+            devices: vec![devices(&["GPU-1", "GPU-2::3"]), devices(&[])],
+        };
+        let pod = PodResources {
+            name: "p".into(),
+            namespace: "ns".into(),
+            containers: vec![container],
+        };
+        let found = given(ListPodResourcesResponse {
+            pod_resources: vec![pod],
+        });
+        let pairs = ["GPU-1", "GPU-2"].map(|uuid| (uuid.to_owned(), "ns/p".to_owned()));
+        assert_eq!(found, Given::from(pairs));
+    }
+}

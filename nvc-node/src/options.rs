@@ -1,0 +1,327 @@
+//! Parses the command line and the environment: names and defaults are NVIDIA's.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use libnvc::{Error, ErrorKind, Result};
+use nvc_options::Opt;
+use nvc_options::scan::{Scanned, URFAVE, scan};
+use nvc_options::table::{flag, value};
+
+/// The driver's name. Its sockets, files and devices are called after it.
+pub const DRIVER: &str = "gpu.nvidia.com";
+
+/// The options. The hidden ones are accepted since NVIDIA's chart sets them, and have no effect.
+pub static TABLE: [Opt; 29] = [
+    value("node-name", "NAME", "Name of the node").env(&["NODE_NAME"]),
+    value(
+        "cdi-root",
+        "DIR",
+        "Directory of the specifications of claims",
+    )
+    .env(&["CDI_ROOT"])
+    .default("/etc/cdi"),
+    value(
+        "nvidia-driver-root",
+        "DIR",
+        "Root of the driver on the host",
+    )
+    .env(&["NVIDIA_DRIVER_ROOT", "HOST_DRIVER_ROOT"])
+    .default("/"),
+    value(
+        "container-driver-root",
+        "DIR",
+        "Root of the driver, as this program sees it",
+    )
+    .env(&["DRIVER_ROOT_CTR_PATH"])
+    .default("/driver-root"),
+    value("nvidia-cdi-hook-path", "FILE", "Hook program on the host")
+        .env(&["NVIDIA_CDI_HOOK_PATH"]),
+    value(
+        "kubelet-registrar-directory-path",
+        "DIR",
+        "Directory in which the kubelet looks for drivers",
+    )
+    .env(&["KUBELET_REGISTRAR_DIRECTORY_PATH"])
+    .default("/var/lib/kubelet/plugins_registry"),
+    value(
+        "kubelet-plugins-directory-path",
+        "DIR",
+        "Directory of the drivers' own files",
+    )
+    .env(&["KUBELET_PLUGINS_DIRECTORY_PATH"])
+    .default("/var/lib/kubelet/plugins"),
+    value(
+        "healthcheck-port",
+        "PORT",
+        "Port of grpc.health.v1; negative for none",
+    )
+    .env(&["HEALTHCHECK_PORT"])
+    .default("-1"),
+    value(
+        "additional-xids-to-ignore",
+        "LIST",
+        "XIDs that say nothing about a GPU",
+    )
+    .env(&["ADDITIONAL_XIDS_TO_IGNORE"]),
+    value(
+        "kubeconfig",
+        "FILE",
+        "How to reach the API server; the pod's own account if empty",
+    )
+    .env(&["KUBECONFIG"]),
+    value(
+        "feature-gates",
+        "LIST",
+        "Gates of NVIDIA's driver; none has an effect",
+    )
+    .env(&["FEATURE_GATES"]),
+    value("v", "LEVEL", "Verbosity; from 5 on, messages for debugging").default("0"),
+    flag("help", "Print this text").short('h'),
+    flag("version", "Print the version"),
+    value("namespace", "NAME", "").env(&["NAMESPACE"]).hidden(),
+    value("host-root", "DIR", "").env(&["HOST_ROOT"]).hidden(),
+    value("image-name", "NAME", "")
+        .env(&["IMAGE_NAME"])
+        .hidden(),
+    value("image-pull-secrets", "LIST", "")
+        .env(&["IMAGE_PULL_SECRETS"])
+        .hidden(),
+    value("image-pull-policy", "WORD", "")
+        .env(&["IMAGE_PULL_POLICY"])
+        .hidden(),
+    value("service-account-name", "NAME", "")
+        .env(&["SERVICE_ACCOUNT_NAME"])
+        .hidden(),
+    value("http-endpoint", "ADDRESS", "")
+        .env(&["HTTP_ENDPOINT"])
+        .hidden(),
+    value("metrics-path", "PATH", "")
+        .env(&["METRICS_PATH"])
+        .hidden(),
+    value("consumable-shares", "WORD", "")
+        .env(&["CONSUMABLE_SHARES"])
+        .hidden(),
+    value("kube-api-qps", "NUMBER", "")
+        .env(&["KUBE_API_QPS"])
+        .hidden(),
+    value("kube-api-burst", "NUMBER", "")
+        .env(&["KUBE_API_BURST"])
+        .hidden(),
+    value("vmodule", "LIST", "").hidden(),
+    value("logging-format", "WORD", "").hidden(),
+    value("log-flush-frequency", "TIME", "").hidden(),
+    value("log-json-info-buffer-size", "SIZE", "").hidden(),
+];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub node: String,
+    pub cdi_root: PathBuf,
+    /// On the host.
+    pub host_driver_root: String,
+    /// As this process sees it.
+    pub driver_root: PathBuf,
+    pub hook: String,
+    pub registrar: PathBuf,
+    /// The kubelet's list of the devices of pods.
+    pub pods: PathBuf,
+    /// The directory of this driver among those of others.
+    pub state: PathBuf,
+    pub health_port: Option<u16>,
+    pub ignored_xids: Vec<u64>,
+    pub kubeconfig: String,
+    pub debug: bool,
+}
+
+/// What a command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Invocation {
+    Serve(Box<Options>),
+    /// Print a text and exit successfully.
+    Print(String),
+}
+
+/// Reads the words after the program's name.
+///
+/// # Errors
+/// An option is unknown or its value is invalid; the node's name is missing.
+pub fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Invocation> {
+    let Scanned {
+        given,
+        mistake,
+        words: others,
+        ..
+    } = scan(&URFAVE, &[&TABLE], words);
+    if let Some(mistake) = mistake {
+        return Err(
+            invalid(mistake.by_urfave()).hint("gpu-kubelet-plugin --help lists the options")
+        );
+    }
+    if let Some(word) = others.first() {
+        return Err(invalid(format!("\"{}\" is no option", word.display())));
+    }
+    if given.flag("help") {
+        return Ok(Invocation::Print(help()));
+    }
+    if given.flag("version") {
+        let version = env!("CARGO_PKG_VERSION");
+        return Ok(Invocation::Print(format!("gpu-kubelet-plugin {version}\n")));
+    }
+    let text = |name: &str| -> Result<String> {
+        let opt = TABLE.iter().find(|opt| opt.long == name);
+        let (names, default) = opt.map(|opt| (opt.env, opt.default)).unwrap_or_default();
+        let of_environment = || names.iter().find_map(|name| variable(name));
+        let value = given
+            .last(name)
+            .map(OsStr::to_owned)
+            .or_else(of_environment);
+        match value.filter(|value| !value.is_empty()) {
+            None => Ok(default.to_owned()),
+            Some(value) => value
+                .into_string()
+                .map_err(|value| invalid(format!("--{name} \"{}\" is not UTF-8", value.display()))),
+        }
+    };
+    let directory = |name: &str| -> Result<PathBuf> {
+        let path = text(name)?;
+        if path.starts_with('/') {
+            return Ok(path.into());
+        }
+        Err(invalid(format!(
+            "--{name} \"{path}\" is not an absolute path"
+        )))
+    };
+    let node = text("node-name")?;
+    if node.is_empty() {
+        let error = invalid("the name of the node is missing");
+        return Err(error.hint("set NODE_NAME from spec.nodeName of the pod"));
+    }
+    let plugins = directory("kubelet-plugins-directory-path")?;
+    let port = text("healthcheck-port")?;
+    let port: i64 = port
+        .parse()
+        .map_err(|_| invalid(format!("--healthcheck-port \"{port}\" is not a number")))?;
+    let xids = text("additional-xids-to-ignore")?;
+    let xids = xids
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty());
+    let xid = |word: &str| {
+        word.parse()
+            .map_err(|_| invalid(format!("the XID \"{word}\" is not a number")))
+    };
+    for gate in text("feature-gates")?.split(',') {
+        if let Some(name) = gate.trim().strip_suffix("=true") {
+            log::warn!("the feature gate {name} has no effect: this driver has no such feature");
+        }
+    }
+    Ok(Invocation::Serve(Box::new(Options {
+        node,
+        cdi_root: directory("cdi-root")?,
+        host_driver_root: directory("nvidia-driver-root")?
+            .to_string_lossy()
+            .into_owned(),
+        driver_root: directory("container-driver-root")?,
+        hook: text("nvidia-cdi-hook-path")?,
+        registrar: directory("kubelet-registrar-directory-path")?,
+        pods: plugins.with_file_name("pod-resources").join("kubelet.sock"),
+        state: plugins.join(DRIVER),
+        health_port: match port {
+            ..0 => None,
+            port => Some(
+                u16::try_from(port)
+                    .map_err(|_| invalid(format!("--healthcheck-port {port} is not a port")))?,
+            ),
+        },
+        ignored_xids: xids.map(xid).collect::<Result<_>>()?,
+        kubeconfig: text("kubeconfig")?,
+        debug: text("v")?.parse::<u32>().is_ok_and(|level| level >= 5),
+    })))
+}
+
+fn help() -> String {
+    let mut text = "Usage: gpu-kubelet-plugin [options]\n\n\
+                    Gives GPUs to pods that claim them, as the driver gpu.nvidia.com of Kubernetes' Dynamic Resource \
+                    Allocation.\n\n"
+        .to_owned();
+    for opt in TABLE.iter().filter(|opt| !opt.hidden) {
+        let value = opt
+            .takes
+            .name()
+            .map(|name| format!(" {name}"))
+            .unwrap_or_default();
+        text += &format!("  --{}{value}\n        {}", opt.long, opt.help);
+        if !opt.default.is_empty() {
+            text += &format!(" (default {})", opt.default);
+        }
+        if !opt.env.is_empty() {
+            text += &format!(" [{}]", opt.env.join(", "));
+        }
+        text += "\n";
+    }
+    text
+}
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn options(line: &str, environment: &[(&str, &str)]) -> Result<Invocation> {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let variable = |name: &str| {
+            let found = environment.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        read(&words, &variable)
+    }
+
+    #[test]
+    fn what_the_chart_says() {
+        let environment = [
+            ("NODE_NAME", "n1"),
+            ("CDI_ROOT", "/var/run/cdi"),
+            ("NVIDIA_DRIVER_ROOT", "/run/nvidia/driver"),
+            ("HEALTHCHECK_PORT", "51516"),
+            ("IMAGE_NAME", "x"),
+            ("FEATURE_GATES", ""),
+        ];
+        let Ok(Invocation::Serve(options)) =
+            options("-v 6 --additional-xids-to-ignore=13,14", &environment)
+        else {
+            panic!("refused");
+        };
+        assert_eq!(options.cdi_root, PathBuf::from("/var/run/cdi"));
+        assert_eq!(options.driver_root, PathBuf::from("/driver-root"));
+        assert_eq!(options.health_port, Some(51516));
+        assert_eq!(options.ignored_xids, [13, 14]);
+        assert_eq!(
+            options.state,
+            PathBuf::from("/var/lib/kubelet/plugins/gpu.nvidia.com")
+        );
+        assert!(options.debug);
+    }
+
+    #[test]
+    fn mistakes_have_names() {
+        for (line, said) in [
+            ("", "the name of the node is missing"),
+            ("--node-name=a x", "\"x\" is no option"),
+            (
+                "--node-name=a --cdi-root=x",
+                "--cdi-root \"x\" is not an absolute path",
+            ),
+            (
+                "--node-name=a --healthcheck-port=70000",
+                "--healthcheck-port 70000 is not a port",
+            ),
+        ] {
+            assert_eq!(options(line, &[]).unwrap_err().message(), said);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+#!/bin/bash
+# Runs our driver for Dynamic Resource Allocation on a real Kubernetes: API server, etcd, scheduler, controllers and a
+# kubelet with containerd, on a machine with a simulated driver.
+#
+#   scripts/test/kubernetes.sh [forky|trixie] [CHECK]...     default: forky (containerd 2.1), all checks
+#
+# Kubernetes is compiled once from the Go modules of tests/kubernetes, which takes Go 1.26 and some minutes, and kept in
+# ~/.cache/nvc-kubernetes. The machine is that of scripts/test/engines.sh, with the packages of a node in a layer of its
+# own. Its cgroups are the real machine's, of either version, because a kubelet wants all controllers. Needs root,
+# debootstrap, and network the first time. NVC_PROFILE=debug tries unoptimised programs; NVC_KUBERNETES_SHELL=1 opens a
+# shell in the cluster at the end.
+set -euo pipefail
+
+here=$(dirname "$(readlink -f "$0")")
+cd "$here/../.."
+suite=forky
+case ${1:-} in forky | trixie) suite=$1 && shift ;; esac
+# For scripts/test/engines/machine.sh.
+export NVC_HOST_CGROUPS=1
+# shellcheck disable=SC2034
+more_crates="-p nvc-node" more_programs=gpu-kubelet-plugin
+# shellcheck source=scripts/test/engines/machine.sh
+. scripts/test/engines/machine.sh
+
+# The programs are one file; its names are links.
+programs=${XDG_CACHE_HOME:-$HOME/.cache}/nvc-kubernetes
+made=$(cat tests/kubernetes/{go.mod,go.sum,main.go} | sha256sum)
+if [ "$(cat "$programs/complete" 2> /dev/null)" != "$made" ]; then
+  PATH=$PATH:/usr/local/go/bin
+  command -v go > /dev/null || die "go is missing"
+  version=$(awk '$1 == "k8s.io/kubernetes" { print $2 }' tests/kubernetes/go.mod)
+  echo "${0##*/}: compiling Kubernetes $version" >&2
+  minor=${version#v1.} package=k8s.io/component-base/version
+  (cd tests/kubernetes && CGO_ENABLED=0 go build -trimpath -o "$programs/root/usr/bin/kubernetes" -ldflags \
+    "-s -w -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=${minor%.*}" .) || die "Go 1.26 is needed"
+  for name in kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet; do
+    ln -sfn kubernetes "$programs/root/usr/bin/$name"
+  done
+  echo "$made" > "$programs/complete"
+fi
+
+layer "kubernetes-$suite" "$suite" "etcd-server containernetworking-plugins busybox-static"
+layers[kubernetes-$suite]=$programs/root:${layers[kubernetes-$suite]}
+# The driver that an update brings.
+"$bin/nvc-simdriver" profile | sed 's/^driver=.*/driver=575.57.08/' > "$work/new-profile"
+"$bin/nvc-simdriver" build "$work/engines/new-driver" --profile "$work/new-profile" > /dev/null
+cp -a examples/kubernetes "$work/engines/examples"
+
+# Pods' cgroups are below a folder of each hierarchy that is named as the work folder.
+clean_pods() {
+  local directory
+  for directory in /sys/fs/cgroup/"${work##*/}-pods" /sys/fs/cgroup/*/"${work##*/}-pods"; do
+    [ ! -d "$directory" ] || find "$directory" -depth -type d -exec rmdir {} +
+  done
+}
+trap 'clean_pods; cleanup' EXIT
+play "kubernetes-$suite" NVC_PODS="${work##*/}-pods" NVC_KUBERNETES_SHELL="${NVC_KUBERNETES_SHELL:-}" \
+  bash /srv/engines/kubernetes.sh "$@"
