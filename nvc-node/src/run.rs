@@ -136,8 +136,8 @@ async fn serve(options: &Options, source: Source, world: Watch) -> Result<()> {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
         // They end only by a bug.
-        () = publishing => {}
-        _ = servers.join_next() => {}
+        () = publishing => log::error!("nothing is published any more"),
+        ended = servers.join_next() => log::error!("a server has ended: {ended:?}"),
     }
     log::info!("Stopping");
     // The kubelet calls another daemon from now on, if there is one.

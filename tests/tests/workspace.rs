@@ -26,3 +26,20 @@ fn a_plain_build_makes_all_programs() {
     // Programs for tests and measurements are not among them.
     assert!(!names.contains(&"nvc-bench".into()), "{names:?}");
 }
+
+/// TLS is rustls with ring: the others need a compiler for C and assembly of their own, and fixes from elsewhere.
+#[test]
+fn no_other_cryptography_is_locked() {
+    let lock = include_str!("../../Cargo.lock");
+    for name in [
+        "aws-lc-rs",
+        "aws-lc-sys",
+        "openssl",
+        "openssl-sys",
+        "native-tls",
+    ] {
+        let line = format!("name = \"{name}\"");
+        assert!(!lock.lines().any(|other| other == line), "{name}");
+    }
+    assert!(lock.contains("name = \"ring\""));
+}

@@ -437,4 +437,5 @@ fn number(len: usize) -> u32 {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
+#[path = "http2/tests.rs"] // the fuzz target has this file by its path
 mod tests;

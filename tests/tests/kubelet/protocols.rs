@@ -69,7 +69,10 @@ fn statements(set: &prost_types::FileDescriptorSet) -> BTreeMap<String, String> 
         for kind in &file.enum_type {
             let name = format!("{}.{}", file.package(), kind.name());
             for value in &kind.value {
-                said.insert(format!("{name}.{}", value.name()), value.number().to_string());
+                said.insert(
+                    format!("{name}.{}", value.name()),
+                    value.number().to_string(),
+                );
             }
             said.insert(format!("{name}."), "an enumeration".into());
         }
@@ -77,7 +80,11 @@ fn statements(set: &prost_types::FileDescriptorSet) -> BTreeMap<String, String> 
             let name = format!("{}.{}", file.package(), service.name());
             for method in &service.method {
                 let streams = (method.client_streaming(), method.server_streaming());
-                let is = format!("{} {} {streams:?}", method.input_type(), method.output_type());
+                let is = format!(
+                    "{} {} {streams:?}",
+                    method.input_type(),
+                    method.output_type()
+                );
                 said.insert(format!("{name}.{}", method.name()), is);
             }
             said.insert(format!("{name}."), "a service".into());
