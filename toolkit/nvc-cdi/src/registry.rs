@@ -238,8 +238,8 @@ fn check(path: &Path, edits: &Edits) -> Result<()> {
     let Some(gone) = compare::gone(edits).into_iter().next() else {
         return Ok(());
     };
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let Some(words) = file::command_of(&text) else {
+    let text = content(path).unwrap_or_default();
+    let Some(words) = file::command_of(&String::from_utf8_lossy(&text)) else {
         return Ok(());
     };
     let again = file::command_again(&words, path);
