@@ -6,9 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use libnvc::select::devices_here;
@@ -305,13 +303,7 @@ pub fn read(path: &Path) -> Result<Spec> {
 
 /// Returns the bytes of a regular file. Does not block on a fifo.
 pub(super) fn content(path: &Path) -> Result<Vec<u8>> {
-    let failed = |error: std::io::Error| system("open failed", path, &error);
-    let file: File = OpenOptions::new()
-        .read(true)
-        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
-        .open(path)
-        .map_err(failed)?;
-    nvc_hostfile::content(path, &file, MAX_SIZE)
+    nvc_hostfile::read(path, MAX_SIZE)
 }
 
 /// Returns the sorted specification files of a directory. None if the directory is missing.
