@@ -116,8 +116,8 @@ fn usable_at(root: &DriverRoot, path: &HostPath, expected: SFlag) -> Option<Host
     None
 }
 
-/// Opens a path in the driver root by reference; `ELOOP` if a link in the path is in, or below, a directory where other
-/// users than the caller and root can create links.
+/// Opens a path in the driver root by reference; `ELOOP` if a link in the path belongs to another user than the caller and
+/// root, or is in, or below, a directory where such users can create links.
 pub(crate) fn unforged(root: &DriverRoot, path: &HostPath) -> Result<Place, Errno> {
     let top = root.resolve_directory(&HostPath::new("/"))?;
     let mut walk = Walk::begin(Place::new(top, HostPath::new("/"), None)?, path.as_path());
@@ -126,7 +126,7 @@ pub(crate) fn unforged(root: &DriverRoot, path: &HostPath) -> Result<Place, Errn
         let fd = open_child(current.fd.as_fd(), &name)?;
         let found = Place::new(fd, current.real.join(&name), Some(current))?;
         match found.kind {
-            SFlag::S_IFLNK if current.is_open => return Err(Errno::ELOOP),
+            SFlag::S_IFLNK if current.is_open || !found.is_ours => return Err(Errno::ELOOP),
             SFlag::S_IFLNK => walk.follow(found.fd.as_fd())?,
             _ => walk.enter(found),
         }
@@ -139,6 +139,8 @@ pub(crate) struct Place {
     pub(crate) fd: OwnedFd,
     real: HostPath,
     pub(crate) kind: SFlag,
+    /// A link's owner chose what it leads to: an access list of its directory may have let a user put it there.
+    is_ours: bool,
     /// True if other users can change entries below.
     is_open: bool,
     /// True if they can change only their own ones, as in /tmp and in Nix's store.
@@ -158,6 +160,7 @@ impl Place {
             fd,
             real,
             kind,
+            is_ours,
             is_open: !stays || !is_ours || stat.st_mode & others != 0,
             is_sticky: stays && is_ours && stat.st_mode & libc::S_ISVTX != 0,
         })

@@ -166,7 +166,7 @@ test_mps() {
     return
   fi
   if [ ! "$simulated" ] && [ "$control" ] && [ "$mps" ] && ! ask_mps get_server_list > /dev/null; then
-    limit 20 env "PATH=$machine_path" "$control" -d && mps_started=yes
+    limit 20 env "PATH=$machine_path" "CUDA_MPS_LOG_DIRECTORY=$work/mps-log" "$control" -d && mps_started=yes
   fi
   if [ ! -S /tmp/nvidia-mps/control ] || { [ ! "$simulated" ] && ! ask_mps get_server_list > /dev/null; }; then
     skip "MPS: no control daemon runs here; --mps starts one for the test"

@@ -39,9 +39,9 @@ test_podman() {
     runtime=$1
     shift
     # shellcheck disable=SC2046 # words
-    limit 90 env "PATH=$machine_path:/usr/sbin:/sbin" "CONTAINERS_STORAGE_CONF=$work/storage.conf" "CONTAINERS_CONF=$work/containers.conf" \
+    limit 90 env "HOME=$work" "PATH=$machine_path:/usr/sbin:/sbin" "CONTAINERS_STORAGE_CONF=$work/storage.conf" "CONTAINERS_CONF=$work/containers.conf" \
       "$podman" --root "$work/podman" --runroot "$work/podman-run" --tmpdir "$work/podman-tmp" "--runtime=$runtime" run \
-      --rm --network=none --log-driver=none --ulimit nofile=1024:1024 --ulimit nproc=1024:1024 $(shared_proc) -e "NVIDIA_VISIBLE_DEVICES=$first" \
+      --rm --network=none --cgroup-parent=$group --log-driver=none --ulimit nofile=1024:1024 --ulimit nproc=1024:1024 $(shared_proc) -e "NVIDIA_VISIBLE_DEVICES=$first" \
       -e NVIDIA_DRIVER_CAPABILITIES=compute,utility -e PATH=/usr/bin:/usr/sbin --rootfs "$work/c/rootfs" "$@"
   }
   by_podman "$work/bin/runc" /usr/bin/busybox true || { skip "podman: it cannot run a container here: $(tail -n 1 "$work/err")"; return; }
@@ -56,15 +56,25 @@ test_docker() {
   configure_runtime auto
   d=$work/docker
   mkdir "$d"
-  printf 'version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n' > "$d/containerd.toml"
-  printf '{"runtimes": {"nvidia": {"path": "%s"}}}\n' "$work/bin/nvidia-container-runtime" > "$d/daemon.json"
+  # Without these, containerd makes no directory outside.
+  printf 'version = 2\ndisabled_plugins = ["io.containerd.%s", "io.containerd.%s", "io.containerd.%s"]\n' grpc.v1.cri \
+    internal.v1.opt nri.v1.nri > "$d/containerd.toml"
+  printf '{"exec-opts": ["native.cgroupdriver=cgroupfs"], "runtimes": {"nvidia": {"path": "%s"}}}\n' \
+    "$work/bin/nvidia-container-runtime" > "$d/daemon.json"
+  # An old dockerd writes a key there.
+  etc_docker=new
+  if [ -e /etc/docker ]; then
+    mount -t tmpfs tmpfs /etc/docker || { skip "docker: /etc/docker cannot be hidden from its daemon"; return; }
+    etc_docker=hidden
+  fi
   # The machine may have no runc.
   path=$machine_path:/usr/sbin:/sbin:$work/bin
   PATH=$path "$containerd" --config "$d/containerd.toml" --root "$d/c-root" --state "$d/c-state" --address "$d/c.sock" \
     > "$d/containerd.log" 2>&1 < /dev/null 3>&- &
   containerd_pid=$!
-  PATH=$path "$dockerd" --config-file "$d/daemon.json" --data-root "$d/root" --exec-root "$d/exec" --pidfile "$d/pid" \
-    --host "unix://$d/sock" --containerd "$d/c.sock" --iptables=false --ip6tables=false --bridge=none --storage-driver=vfs \
+  HOME=$work PATH=$path "$dockerd" --config-file "$d/daemon.json" --data-root "$d/root" --exec-root "$d/exec" --pidfile "$d/pid" \
+    --host "unix://$d/sock" --containerd "$d/c.sock" --iptables=false --ip6tables=false --bridge=none --ip-forward=false \
+    --storage-driver=vfs --cgroup-parent=$group \
     > "$d/dockerd.log" 2>&1 < /dev/null 3>&- &
   dockerd_pid=$!
   by_docker() { limit 90 env "PATH=$path" DOCKER_CONFIG="$d" "$docker" --host "unix://$d/sock" "$@"; }
@@ -93,13 +103,21 @@ test_docker() {
   wait $containerd_pid 2> /dev/null
   # What they mounted ends with them, or is below $work.
   awk -v d="$d/" 'index($2, d) == 1 { print $2 }' /proc/mounts | sort -r | while read -r point; do umount "$point"; done
+  if [ $etc_docker = hidden ]; then
+    umount /etc/docker
+  else
+    rm -f /etc/docker/key.json
+    rmdir /etc/docker 2> /dev/null
+  fi
   rm -rf "$d"
 }
 
 test_engines() {
   title "Engines"
   [ "$containers_work" ] && [ "$first" ] && [ ! "$own_ldconfig" ] || { skip "engines: no container works here"; return; }
+  group=/nvc-test-gpu-$$
   for engine in crun podman docker; do
     if time_left 90; then test_$engine; else skip "$engine: no time left"; fi
   done
+  find /sys/fs/cgroup -depth -type d -path "*$group*" -exec rmdir {} \; 2> /dev/null
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use super::machine::Machine;
+use super::real;
 
 /// What a word leads to: `look` in the container takes the name of a library, a program or a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +56,22 @@ impl Default for Expected {
 }
 
 impl Expected {
+    /// The host's files are where a real machine has them, and need what they need there.
+    pub(crate) fn on_a_real_layout(self) -> Self {
+        let place = |target: Target| match target {
+            Target::Host(path, at) => Target::Host(real::place(path), at),
+            other => other,
+        };
+        let words = self.words.into_iter();
+        let words = words.map(|(word, target)| (word, place(target)));
+        let words = words.filter(|(word, _)| *word != "libGLX_nvidia.so.0");
+        Self {
+            words: words.collect(),
+            lacks: real::LACKS.to_vec(),
+            ..self
+        }
+    }
+
     /// Nothing is said about any word.
     pub(crate) fn wordless(mut self) -> Self {
         self.words.clear();

@@ -45,7 +45,10 @@ impl Machine {
         let scratch = Scratch::new().unwrap();
         let is_whole = row.profile.starts_with("driver=");
         let profile = format!("{}{}", if is_whole { "" } else { PROFILE }, row.profile);
-        let profile = Profile::parse(&profile).unwrap_or_else(|error| panic!("{error}"));
+        let mut profile = Profile::parse(&profile).unwrap_or_else(|error| panic!("{error}"));
+        if row.is_real {
+            profile.layout = Profile::real("h100").unwrap().layout;
+        }
         let driver = Builder::new(profile)
             .majors(free_majors())
             .build(scratch.join("machine"))

@@ -6,6 +6,23 @@ use nvc_testkit::profile::Profile;
 use super::expectation::Expected;
 use super::row::{Row, row};
 
+/// What an image without X11, OpenSSL and the compiler's library lacks.
+pub(crate) const LACKS: [&str; 4] = [
+    "libX11.so.6",
+    "libXext.so.6",
+    "libcrypto.so.3",
+    "libgcc_s.so.1",
+];
+
+/// Returns where a real machine has a file of an ordinary one.
+pub(crate) fn place(path: &'static str) -> &'static str {
+    let place = match path.strip_prefix("/usr/bin/") {
+        Some(name) => format!("/usr/local/nvidia/bin/{name}"),
+        None => path.replace("/LIB/", "/usr/local/nvidia/lib64/"),
+    };
+    place.leak()
+}
+
 /// A name that programs load, and the host's file.
 type Library = (&'static str, &'static str);
 
@@ -52,18 +69,11 @@ pub(crate) fn rows() -> Vec<Row> {
 
 fn real(name: &'static str, capabilities: &'static str, libraries: &[Library]) -> Row {
     let profile = Profile::real("h100").unwrap().to_string();
-    // What an image without X11, OpenSSL and the compiler's library lacks.
-    let images = [
-        "libX11.so.6",
-        "libXext.so.6",
-        "libcrypto.so.3",
-        "libgcc_s.so.1",
-    ];
     row(name)
         .profile(&profile)
         .capabilities(capabilities)
         .expect(|it| {
-            let it = it.wordless().lacks(&images);
+            let it = it.wordless().lacks(&LACKS);
             let found = libraries.iter();
             found.fold(it, |it, (name, file)| it.host(name, file))
         })

@@ -37,6 +37,8 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// Statements of the machine's profile, or a whole one.
     pub(crate) profile: String,
+    /// The driver's files are where a real machine has them.
+    pub(crate) is_real: bool,
     /// The devices that the container asks for.
     pub(crate) devices: &'static str,
     pub(crate) host: Vec<Change>,
@@ -61,6 +63,7 @@ pub(crate) fn row(name: &'static str) -> Row {
     Row {
         name,
         profile: String::new(),
+        is_real: false,
         devices: "all",
         host: Vec::new(),
         service: None,
@@ -79,6 +82,16 @@ pub(crate) fn row(name: &'static str) -> Row {
 impl Row {
     pub(crate) fn profile(mut self, statements: &str) -> Self {
         self.profile += statements;
+        self
+    }
+
+    /// The same on a real machine's layout, if the row says nothing about directories: of the host, or of volumes.
+    pub(crate) fn on_a_real_layout(mut self) -> Self {
+        let names_narrow = self.expected.words().any(|word| word.starts_with("32:"));
+        self.is_real = self.profile.is_empty()
+            && self.host.is_empty()
+            && self.volumes.is_empty()
+            && !names_narrow;
         self
     }
 
@@ -175,8 +188,13 @@ impl Row {
     /// Returns what a cell expects.
     pub(crate) fn expected(&self, mode: Mode) -> Expected {
         let own = self.cells.iter().filter(|cell| cell.modes.contains(&mode));
-        own.fold(self.expected.clone(), |expected, cell| {
+        let expected = own.fold(self.expected.clone(), |expected, cell| {
             (cell.change)(expected)
-        })
+        });
+        if self.is_real {
+            expected.on_a_real_layout()
+        } else {
+            expected
+        }
     }
 }

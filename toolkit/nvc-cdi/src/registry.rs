@@ -6,9 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use libnvc::select::devices_here;
@@ -238,8 +236,8 @@ fn check(path: &Path, edits: &Edits) -> Result<()> {
     let Some(gone) = compare::gone(edits).into_iter().next() else {
         return Ok(());
     };
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let Some(words) = file::command_of(&text) else {
+    let text = content(path).unwrap_or_default();
+    let Some(words) = file::command_of(&String::from_utf8_lossy(&text)) else {
         return Ok(());
     };
     let again = file::command_again(&words, path);
@@ -305,13 +303,7 @@ pub fn read(path: &Path) -> Result<Spec> {
 
 /// Returns the bytes of a regular file. Does not block on a fifo.
 pub(super) fn content(path: &Path) -> Result<Vec<u8>> {
-    let failed = |error: std::io::Error| system("open failed", path, &error);
-    let file: File = OpenOptions::new()
-        .read(true)
-        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
-        .open(path)
-        .map_err(failed)?;
-    nvc_hostfile::content(path, &file, MAX_SIZE)
+    nvc_hostfile::read(path, MAX_SIZE)
 }
 
 /// Returns the sorted specification files of a directory. None if the directory is missing.

@@ -23,6 +23,8 @@ pub use list::{Entry, Kind};
 use libnvc::Result;
 use libnvc::plan::Intent;
 
+use crate::exposed::Exposure;
+
 use usual_links::usual_links;
 
 /// What the lists give for chosen GPUs.
@@ -50,8 +52,9 @@ impl Found {
 /// Finds what the lists' entries give for chosen GPUs, and the nodes that only the driver knows.
 ///
 /// # Errors
-/// A node that a discrete GPU needs is missing.
+/// A node that a discrete GPU needs is missing, or another user could exchange the nodes.
 pub fn find(tree: &Tree, entries: &[Entry], choice: &Choice, driver: &Driver) -> Result<Found> {
+    Exposure::of_nodes(&tree.nodes.root)?;
     let mut warnings: Vec<String> = choice.warning.iter().cloned().collect();
     let mut devices = Vec::new();
     for chosen in &choice.devices {

@@ -29,8 +29,6 @@ pub struct GeneratedSpecs {
 /// all), or an option is unsuitable for the machine.
 pub fn generate(options: &Options) -> Result<GeneratedSpecs> {
     let find = &options.find;
-    // Some modes look for no more than nodes, and would say that there are none.
-    driver::dev_root(find)?;
     let request = Request {
         devices: DeviceRequest {
             ids: ids::ids(&find.ids)?,

@@ -49,9 +49,10 @@ pub(super) fn session(options: &Find, gpus: GpusAsked) -> Result<DriverSession> 
     session::open(root(options), dev_root, directories, &options.query, gpus)
 }
 
-/// Opens the root of the device nodes.
+/// Opens the root of the device nodes, which nobody else may exchange.
 pub(super) fn dev_root(options: &Find) -> Result<DriverRoot> {
     let path = &options.dev_root;
+    Exposure::of_nodes(path)?;
     DriverRoot::open(path).map_err(|error| {
         let error = error.context("no device nodes");
         if *path == options.driver_root {

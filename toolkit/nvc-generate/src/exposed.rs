@@ -34,6 +34,14 @@ impl Exposure {
             .try_for_each(|path| exposure.must_name(&path.join(".nvidia")))
     }
 
+    /// Checks the device nodes below a root.
+    ///
+    /// # Errors
+    /// They are exposed.
+    pub(crate) fn of_nodes(root: &Path) -> Result<()> {
+        Self::default().must_name(&root.join("dev"))
+    }
+
     /// Leaves intents with exposed sources out, and returns the warnings.
     ///
     /// # Errors

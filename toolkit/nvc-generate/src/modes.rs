@@ -33,6 +33,8 @@ pub(super) fn find(options: &Find, request: &Request) -> Result<Content> {
 
 /// Works like [`find`], but leaves a Jetson to the caller.
 pub(super) fn find_unless_jetson(options: &Find, request: Request) -> Result<Automatic<Content>> {
+    // Some modes look for no more than nodes, and would say that there are none.
+    driver::dev_root(options)?;
     if options.mode == Mode::Auto && options.files != Files::AtStart {
         return auto(options, request);
     }

@@ -52,6 +52,39 @@ fn gpu(index: u32) -> Part {
     }
 }
 
+/// Engines look a node up again when a container starts: a container with /tmp as a volume can make another one there.
+#[test]
+fn no_mode_names_nodes_that_others_can_exchange() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let modes = [
+        Mode::Auto,
+        Mode::Csv,
+        Mode::Gdrcopy,
+        Mode::Gds,
+        Mode::Imex,
+        Mode::Management,
+        Mode::MigCaps,
+        Mode::Mofed,
+        Mode::Nvml,
+        Mode::Nvswitch,
+        Mode::Wsl,
+    ];
+    let dir = scratch();
+    fs::create_dir(dir.path().join("dev")).unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    for mode in modes {
+        let mut options = options(false);
+        options.find = Find {
+            dev_root: dir.path().into(),
+            ids: vec!["all".into()],
+            ..Find::new(mode)
+        };
+        let error = generate(&options).unwrap_err().message();
+        let why = format!("every user may write to {}", dir.path().display());
+        assert!(error.contains(&why), "{mode:?}: {error}");
+    }
+}
+
 /// Contains every kind of intent.
 fn plan() -> Plan {
     Plan {

@@ -11,7 +11,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
@@ -265,12 +265,26 @@ fn existing(place: &Place) -> Result<Option<File>, Errno> {
     }
 }
 
+/// Reads a regular file as [`content`] does. A fifo in its place does not block.
+///
+/// # Errors
+/// It cannot be opened; those of [`content`].
+pub fn read(path: &Path, most: usize) -> Result<Vec<u8>> {
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+    let file = File::options().read(true).custom_flags(flags).open(path);
+    content(
+        path,
+        &file.map_err(|error| system("open failed", path, &error))?,
+        most,
+    )
+}
+
 /// Returns the bytes of a regular file, of at most `most` bytes. A file of another user, who may want this program to run
 /// out of memory, has at most 64 KiB.
 ///
 /// # Errors
 /// It is not regular, is larger, or cannot be read.
-pub fn content(path: &Path, file: &File, most: usize) -> Result<Vec<u8>> {
+fn content(path: &Path, file: &File, most: usize) -> Result<Vec<u8>> {
     let failed = |error: io::Error| system("open failed", path, &error);
     let facts = file.metadata().map_err(failed)?;
     if !facts.is_file() {

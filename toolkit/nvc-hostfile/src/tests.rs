@@ -347,3 +347,12 @@ fn output_into_an_open_file_or_a_device() {
     write(Path::new("/dev/null"), "x").unwrap();
     assert!(!fs::metadata("/dev/null").unwrap().is_file());
 }
+
+#[test]
+fn a_fifo_does_not_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    let error = read(&fifo, 1 << 20).unwrap_err().message();
+    assert!(error.contains("not a regular file"), "{error}");
+}

@@ -30,10 +30,12 @@ pub(in crate::apply) fn by_root_alone(
     let (caller, own) = (link("self")?, link("thread-self/ns/mnt")?);
     let caller = caller.to_string_lossy().into_owned();
     let mut known = HashSet::new();
+    let mut has_first = false;
     for name in directory::names(proc.as_fd(), MAX_PROCESSES, |_| true)? {
         let Some(pid) = name.to_str().filter(|name| name.parse::<u32>().is_ok()) else {
             continue;
         };
+        has_first |= pid == "1";
         let examined = (|| {
             let status = Status::read(proc.as_fd(), pid)?;
             if pid == caller || status.parent == caller {
@@ -67,7 +69,8 @@ pub(in crate::apply) fn by_root_alone(
             }
         }
     }
-    Ok(true)
+    // A /proc that hides others' processes (hidepid) shows none.
+    Ok(has_first)
 }
 
 /// What is known of a process.

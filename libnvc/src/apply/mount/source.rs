@@ -406,7 +406,7 @@ mod tests {
     #[ignore = "needs root"]
     fn a_link_that_another_user_could_create_is_refused() {
         use std::fs::{self, Permissions};
-        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
         use std::os::unix::net::UnixListener;
         let dir = tempfile::tempdir().unwrap();
         let at = |path: &str| dir.path().join(path);
@@ -420,6 +420,9 @@ mod tests {
             symlink("/etc/shadow", at(place).join("lib.so")).unwrap();
         }
         fs::set_permissions(at("tmp"), Permissions::from_mode(0o1777)).unwrap();
+        // By an access list.
+        symlink("/etc/shadow", at("etc/users.so")).unwrap();
+        lchown(at("etc/users.so"), Some(4242), None).unwrap();
         let root = DriverRoot::open(dir.path()).unwrap();
         let open = |path: &str, kind| {
             let source =
@@ -428,6 +431,8 @@ mod tests {
                 .map(|source| source.identity)
                 .map_err(|error| error.errno())
         };
+        let of_user = open("/etc/users.so", BindKind::Library);
+        assert_eq!(of_user, Err(Some(Errno::ELOOP)));
         for (name, kind) in [
             ("etc", BindKind::Ipc),
             ("etc/pipe", BindKind::Ipc),

@@ -2,12 +2,11 @@
 //!
 //! A file keeps its mode and owner, a symlink to it stays, and a reader sees the old text or the new one.
 
-use std::fs::File;
-use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
 
 use libnvc::Result;
-use nvc_hostfile::{HostFile, content, system, text};
+use nix::errno::Errno;
+use nvc_hostfile::{HostFile, text};
 
 /// Mode of new files, less the umask.
 const MODE: u32 = 0o644;
@@ -43,9 +42,8 @@ const MAX_SIZE: usize = 4 << 20;
 
 /// Reads a file that stays as it is; None if it is missing.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
-    match File::open(path) {
-        Ok(file) => text(path, content(path, &file, MAX_SIZE)?).map(Some),
-        Err(error) if error.kind() == IoKind::NotFound => Ok(None),
-        Err(error) => Err(system("open failed", path, &error)),
+    match nvc_hostfile::read(path, MAX_SIZE) {
+        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(None),
+        read => text(path, read?).map(Some),
     }
 }

@@ -1,12 +1,13 @@
 //! Changes the root of a specification's paths.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use libnvc::Result;
 use nvc_cdi::emit::{Format, text};
 use nvc_cdi::transform::{Side, Transform};
-use nvc_cdi::{Spec, file, parse, validate, version};
+use nvc_cdi::{MAX_SIZE, Spec, file, parse, validate, version};
 use nvc_hostfile::system;
 
 use crate::commands::invalid;
@@ -43,20 +44,33 @@ fn transform(spec: &mut Spec, transform: &Transform) -> Result<()> {
 }
 
 fn read(input: &str) -> Result<Vec<u8>> {
-    let read = match input {
-        "" | "-" => {
-            let mut bytes = Vec::new();
-            std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
-        }
-        path => std::fs::read(path),
+    let failed = |error| system("open failed", input, &error);
+    let from: Box<dyn Read> = match input {
+        "" | "-" => Box::new(std::io::stdin()),
+        path => Box::new(File::open(path).map_err(failed)?),
     };
-    read.map_err(|error| system("open failed", input, &error))
+    // The parser refuses what is longer.
+    let mut bytes = Vec::new();
+    from.take(MAX_SIZE as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    /// Another user's file may have any size.
+    #[test]
+    fn no_more_is_read_than_is_parsed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 40).unwrap();
+        let bytes = read(file.path().to_str().unwrap()).unwrap();
+        let error = parse(&bytes).unwrap_err().message();
+        assert!(error.contains("bytes are more than"), "{error}");
+    }
 
     #[test]
     fn a_specification_may_have_no_version() {

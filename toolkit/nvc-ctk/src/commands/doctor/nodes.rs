@@ -140,6 +140,15 @@ fn missing(nodes: &[RequiredNode]) -> Option<Finding> {
 }
 
 impl RequiredNode {
+    /// Returns the commands that let every user open it, each after `before`. chmod would follow a link that a container
+    /// with /dev as a volume puts there meanwhile.
+    fn made_again(&self, before: &str) -> Option<String> {
+        let (path, major, minor) = (word(&self.path), self.major?, self.minor);
+        Some(format!(
+            "{before}rm {path} && {before}mknod -m 666 {path} c {major} {minor}"
+        ))
+    }
+
     /// Checks a node that exists.
     fn finding(&self) -> Option<Finding> {
         let Self {
@@ -165,27 +174,27 @@ impl RequiredNode {
             return Some(Finding::wrong(what, symptom, repair));
         }
         let is_for_root = facts.permissions().mode() & 0o006 != 0o006 && facts.gid() == 0;
-        is_for_root.then(|| {
-            Finding::wrong(
-                format!("only root may use {path}"),
-                "users other than root have no GPU, also in rootless containers",
-                command(format!("chmod 666 {quoted}")),
-            )
-            .note("at each boot the module's option NVreg_DeviceFileMode decides")
-        })
+        let repair = self.made_again("").filter(|_| is_for_root)?;
+        let finding = Finding::wrong(
+            format!("only root may use {path}"),
+            "users other than root have no GPU, also in rootless containers",
+            command(repair),
+        );
+        Some(finding.note("at each boot the module's option NVreg_DeviceFileMode decides"))
     }
 }
 
 /// Checks that the caller, who need not be root, may open the nodes: the first one that he may not.
 fn refused(nodes: &[RequiredNode]) -> Option<Finding> {
     let both = AccessFlags::R_OK | AccessFlags::W_OK;
-    let mut paths = nodes.iter().map(|node| node.path.as_str());
-    let path = paths.find(|path| access(*path, both) == Err(Errno::EACCES))?;
+    let mut nodes = nodes.iter();
+    let node = nodes.find(|node| access(&*node.path, both) == Err(Errno::EACCES))?;
+    let path = &node.path;
     let facts = std::fs::metadata(path).ok()?;
     let group = name("/etc/group", facts.gid()).unwrap_or_else(|| facts.gid().to_string());
     let repair = match (facts.permissions().mode() & 0o060, facts.gid()) {
         (0o060, 1..) => format!("sudo usermod --append --groups={group} $USER, and log in again"),
-        _ => format!("sudo chmod 666 {}", word(&path)),
+        _ => node.made_again("sudo ")?,
     };
     Some(Finding::wrong(
         format!("you may not open {path}, which is for root and the group {group}"),
