@@ -48,7 +48,7 @@ impl Watch {
     ///
     /// # Errors
     /// The process died or hangs, or NVML failed, also because a GPU was lost: start another one.
-    pub fn next(&mut self) -> Result<Option<GpuEvent>> {
+    pub fn wait(&mut self) -> Result<Option<GpuEvent>> {
         match self.0.next()? {
             Message::Event(event) => Ok(event),
             Message::Unavailable(fault) => Err(error_of(&fault)),

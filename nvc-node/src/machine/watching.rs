@@ -141,7 +141,7 @@ fn wait_for_events(
         }
         let started = Instant::now();
         let failed = match &mut current {
-            Some((known, watch)) if *known == now => match watch.next() {
+            Some((known, watch)) if *known == now => match watch.wait() {
                 Ok(Some(event)) => {
                     let is_harmless = matches!(event, GpuEvent::Xid { code, .. }
                         if class(code, &source.ignored_xids) == Class::Program);
