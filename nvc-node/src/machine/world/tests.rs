@@ -50,9 +50,11 @@ fn gpu(number: u32) -> Gpu {
         memory: Some(80 << 30),
         addressing: None,
         is_divided: number == 2,
-        migs: (number == 2)
-            .then(|| vec![mig(2, 1), mig(2, 2)])
-            .unwrap_or_default(),
+        migs: if number == 2 {
+            vec![mig(2, 1), mig(2, 2)]
+        } else {
+            Vec::new()
+        },
         health: Health::Well,
     }
 }
