@@ -4,14 +4,50 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use nvc_testkit::harness::{self, Need, kubelet_protocols};
+use api::{
+    a_server_that_is_away_or_slow, a_token_that_is_rotated, slices_come_back,
+    slices_follow_the_registration, what_the_server_kept_stays,
+};
+use claims::{
+    a_full_disk, files_that_are_gone_or_damaged, given, refused, the_machine_changes, two_drivers,
+};
+use deaths::killed_at_each_step;
+use hostile::{another_user, answers, frames, idle_connections};
+use nvc_testkit::harness::Need::{Kubelet, Root, Tracing};
+use nvc_testkit::harness::{self, kubelet_protocols};
 
+mod api;
+mod claims;
+mod deaths;
+mod hostile;
+mod node;
 mod protocols;
 
 fn main() -> ExitCode {
-    harness::main(nvc_testkit::tests![&[Need::Kubelet];
+    let mut tests = nvc_testkit::tests![&[Kubelet];
         each_number_is_the_published_one,
-    ])
+    ];
+    tests.extend(nvc_testkit::tests![&[Kubelet, Root];
+        slices_follow_the_registration,
+        slices_come_back,
+        what_the_server_kept_stays,
+        a_server_that_is_away_or_slow,
+        a_token_that_is_rotated,
+        refused,
+        given,
+        the_machine_changes,
+        files_that_are_gone_or_damaged,
+        a_full_disk,
+        two_drivers,
+        answers,
+        frames,
+        idle_connections,
+        another_user,
+    ]);
+    tests.extend(nvc_testkit::tests![&[Kubelet, Root, Tracing];
+        killed_at_each_step,
+    ]);
+    harness::main(tests)
 }
 
 fn each_number_is_the_published_one() {

@@ -1,0 +1,154 @@
+//! What the driver publishes, at an API server that deletes it, changes it, is slow or away.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::node::{Node, wait};
+
+/// The devices of the simulated driver's default machine.
+fn is_whole(devices: &[String]) -> bool {
+    devices.iter().any(|name| name == "gpu-0") && devices.len() == 3
+}
+
+pub(crate) fn slices_follow_the_registration() {
+    let mut node = Node::new();
+    let mut daemon = node.start();
+    wait("a registration socket", || {
+        assert!(daemon.is_alive(), "{}", daemon.log());
+        !node.registrations().is_empty()
+    });
+    let socket = node.registrations().remove(0);
+    let info = node.registration(&socket, "GetInfo", json!({}));
+    let service = node.services().remove(0);
+    let expected = json!([{
+        "type": "DRAPlugin", "name": "gpu.nvidia.com", "endpoint": service,
+        "supported_versions": ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"],
+    }]);
+    assert_eq!(info, expected);
+    let refusal = json!({"plugin_registered": false, "error": "no"});
+    node.registration(&socket, "NotifyRegistrationStatus", refusal);
+    assert_eq!(node.slices(), [] as [Value; 0]);
+    node.register(&mut daemon);
+    assert!(is_whole(&node.published()));
+    let slice = node.slices().remove(0);
+    assert_eq!(slice["spec"]["nodeName"], "n1");
+    assert_eq!(slice["spec"]["driver"], "gpu.nvidia.com");
+    assert_eq!(slice["metadata"]["ownerReferences"][0]["kind"], "Node");
+}
+
+pub(crate) fn slices_come_back() {
+    let mut node = Node::new();
+    let _daemon = node.started();
+    let mut again = |what: &str, before: Value| {
+        if before != Value::Null {
+            node.api(before);
+        }
+        node.remove_slices();
+        wait(what, || !node.slices().is_empty());
+        assert!(is_whole(&node.published()), "{what}");
+    };
+    again("deleted", Value::Null);
+    again("deleted again", Value::Null);
+    again("the watch has ended", json!({"end": 0}));
+    again("the watch is too old", json!({"end": 410}));
+    again("the list fails", json!({"next": [500, 410, 429, 0]}));
+    again("the write is refused", json!({"next": [409]}));
+    // Somebody changes it.
+    let mut slice = node.slices().remove(0);
+    let name = slice["metadata"]["name"].as_str().unwrap().to_owned();
+    slice["spec"]["devices"] = json!([]);
+    node.put(
+        &format!("/apis/resource.k8s.io/v1/resourceslices/{name}"),
+        slice,
+    );
+    wait("changed", || is_whole(&node.published()));
+    // Another one of this driver and node, such as NVIDIA's driver has left.
+    let mut other = node.slices().remove(0);
+    other["metadata"] = json!({"name": "other"});
+    other["spec"]["pool"]["generation"] = json!(7);
+    node.put("/apis/resource.k8s.io/v1/resourceslices/other", other);
+    wait("one whole pool of the newest generation", || {
+        let slices = node.slices();
+        slices.len() == 1 && slices[0]["spec"]["pool"]["generation"].as_i64().unwrap() >= 7
+    });
+}
+
+pub(crate) fn what_the_server_kept_stays() {
+    let mut node = Node::new();
+    node.api(json!({"drop": ["brand", "uuid"]}));
+    let _daemon = node.started();
+    node.remove_slices();
+    node.published();
+    node.api(json!({"calls": true}));
+    // An event of another object; the driver would write again if it compared with what it sent.
+    let mut slice = node.slices().remove(0);
+    let name = slice["metadata"]["name"].as_str().unwrap().to_owned();
+    slice["metadata"]["labels"] = json!({"a": "b"});
+    node.put(
+        &format!("/apis/resource.k8s.io/v1/resourceslices/{name}"),
+        slice,
+    );
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let calls = node.api(json!({"calls": true}));
+    let writes = |call: &&Value| call[0] != "GET";
+    assert_eq!(
+        calls.as_array().unwrap().iter().filter(writes).count(),
+        0,
+        "{calls}"
+    );
+}
+
+pub(crate) fn a_server_that_is_away_or_slow() {
+    let mut node = Node::new();
+    node.api(json!({"open": false}));
+    let mut daemon = node.start();
+    node.register(&mut daemon);
+    node.claim("a", &["gpu-0"]);
+    let said = node.refused("a");
+    assert!(said.starts_with("the API server: "), "{said}");
+    assert!(said.contains("Connection refused"), "{said}");
+    // Taking back needs no API server.
+    node.unprepared("a");
+    node.api(json!({"open": true}));
+    assert!(is_whole(&node.published()));
+    node.prepared("a");
+    // It restarts, and has lost the slice meanwhile.
+    node.api(json!({"open": false}));
+    node.remove_slices();
+    node.api(json!({"open": true}));
+    assert!(is_whole(&node.published()));
+    node.api(json!({"delay": 1}));
+    node.prepared("a");
+    node.unprepared("a");
+    node.api(json!({"delay": 0}));
+    node.api(json!({"next": [-1]}));
+    assert_eq!(node.refused("a"), "the API server: no answer within 10 s");
+    for (status, said) in [
+        (403, "as the test said: 403"),
+        (500, "as the test said: 500"),
+    ] {
+        node.api(json!({"next": [status]}));
+        assert_eq!(node.refused("a"), format!("the API server: {said}"));
+    }
+    node.prepared("a");
+    assert!(daemon.is_alive());
+}
+
+/// The kubelet replaces the token's file each hour; the client reads it again each minute.
+pub(crate) fn a_token_that_is_rotated() {
+    let mut node = Node::new();
+    node.api(json!({"tokens": ["first"]}));
+    let mut daemon = node.started();
+    node.claim("a", &["gpu-0"]);
+    node.prepared("a");
+    fs::write(node.scratch.join("new"), "second").unwrap();
+    fs::rename(node.scratch.join("new"), node.scratch.join("token")).unwrap();
+    node.api(json!({"tokens": ["second"]}));
+    node.api(json!({"end": 0}));
+    node.remove_slices();
+    node.published();
+    node.prepared("a");
+    assert!(daemon.is_alive());
+    assert!(!daemon.log().contains("second"), "{}", daemon.log());
+}

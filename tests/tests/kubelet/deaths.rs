@@ -1,0 +1,168 @@
+//! Kills the driver at the steps of Prepare: the next one completes the work, and nothing is left over.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use nvc_testkit::faults::{self, Effect, Fault, Report};
+use nvc_testkit::{harness, syscalls};
+use serde_json::json;
+
+use crate::node::{Daemon, Node, uid, wait};
+
+/// Calls that change something, or wait.
+const STEPS: [&str; 12] = [
+    "clone3", "close", "fchmod", "flock", "fsync", "mkdir", "openat", "renameat", "unlink",
+    "unlinkat", "wait4", "write",
+];
+
+pub(crate) fn killed_at_each_step() {
+    let mut node = Node::new();
+    node.claim("a", &["gpu-0"]);
+    let (_, report) = traced(&mut node, None);
+    let expected = (node.files(), fs::read(node.specification("a")).unwrap());
+    assert_eq!(expected.0.len(), 2, "{expected:?}");
+    let mut daemon = node.started();
+    let state = state(&node);
+    node.unprepared("a");
+    daemon.signal(Signal::SIGTERM);
+    daemon.ended();
+    let places = places(&report);
+    println!("{} calls, {} places", report.len(), places.len());
+    let (mut deaths, mut missed) = (BTreeMap::new(), 0);
+    for fault in places {
+        let (was_answered, report) = traced(&mut node, Some(&fault));
+        let Some(call) = report.hit else {
+            missed += 1;
+            node_is_clean(&mut node, &fault.to_string());
+            continue;
+        };
+        *deaths.entry(syscalls::name(call)).or_insert(0) += 1;
+        let what = format!(
+            "{fault}, {}, answered: {was_answered}",
+            syscalls::name(call)
+        );
+        if was_answered {
+            assert_eq!(node.files(), expected.0, "{what}");
+        }
+        let mut daemon = node.started();
+        node.prepared("a");
+        let found = (node.files(), fs::read(node.specification("a")).unwrap());
+        assert!(found == expected, "{what}: {:?}", found.0);
+        assert_eq!(self::state(&node), state, "{what}");
+        node.unprepared("a");
+        assert_eq!(node.files(), [] as [String; 0], "{what}");
+        daemon.signal(Signal::SIGTERM);
+        daemon.ended();
+    }
+    println!("killed: {deaths:?}; {missed} not met");
+    assert!(missed <= deaths.values().sum::<usize>(), "{missed}");
+}
+
+fn node_is_clean(node: &mut Node, what: &str) {
+    let mut daemon = node.started();
+    node.prepared("a");
+    node.unprepared("a");
+    assert_eq!(node.files(), [] as [String; 0], "{what}");
+    daemon.signal(Signal::SIGTERM);
+    daemon.ended();
+}
+
+/// Runs a driver that prepares the claim, and is ended if it is not killed. Returns true if it has answered.
+fn traced(node: &mut Node, fault: Option<&Fault>) -> (bool, Report) {
+    let path = node.scratch.join("report");
+    let mut command = faults::command(fault, &path).unwrap();
+    let inner = node.command(&[]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    let mut daemon = node.spawn(command);
+    // The kubelet's steps, of which the last ones may find nobody.
+    wait("a registration socket, or the end", || {
+        !daemon.is_alive() || !node.registrations().is_empty()
+    });
+    for socket in node.registrations() {
+        node.registration(&socket, "GetInfo", json!({}));
+        let registered = json!({"plugin_registered": true});
+        node.registration(&socket, "NotifyRegistrationStatus", registered);
+    }
+    wait("a slice, or the end", || {
+        !daemon.is_alive() || !node.slices().is_empty()
+    });
+    let method = "NodePrepareResources";
+    let was_answered = node.services().pop().is_some_and(|service| {
+        let answer = node.call_at(&service, method, "a", &uid("a"));
+        answer["error"] == ""
+    });
+    if let Some(pid) = child(&mut daemon) {
+        // It may be about to be killed.
+        let _ = kill(pid, Signal::SIGTERM);
+    }
+    daemon.ended();
+    node.remove_slices();
+    (was_answered, Report::read(&path).unwrap())
+}
+
+/// Returns the driver's process, which the tracer has started.
+fn child(daemon: &mut Daemon) -> Option<Pid> {
+    let tracer = daemon.pid();
+    let children = fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children")).ok()?;
+    children
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
+        .map(Pid::from_raw)
+}
+
+/// Returns places of all kinds of calls: of a thread that gives, the first and the last one, of others the last one. The
+/// short form takes the steps that change something, or wait, of the threads that give.
+fn places(report: &Report) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let rename = syscalls::number("renameat");
+    let is_long = harness::cases(0, 1) == 1;
+    for (task, calls) in &report.calls {
+        let is_giving = calls.iter().any(|call| Some(*call) == rename);
+        if !is_giving && !is_long {
+            continue;
+        }
+        let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
+        for call in calls {
+            *counts.entry(*call).or_default() += 1;
+        }
+        for (call, count) in counts {
+            let name = syscalls::name(call);
+            if syscalls::number(&name).is_none() || !STEPS.contains(&&*name) && !is_long {
+                continue;
+            }
+            let name: &'static str = Box::leak(name.into_boxed_str());
+            let first = if is_giving { 0 } else { count - 1 };
+            for call in BTreeSet::from([first, count - 1]) {
+                let task = task.clone();
+                faults.push(Fault {
+                    task,
+                    of: Some(name),
+                    call,
+                    effect: Effect::Killed,
+                });
+            }
+        }
+    }
+    faults
+}
+
+/// Returns the names of the driver's own files, without the sockets of this process.
+fn state(node: &Node) -> Vec<String> {
+    let entries = fs::read_dir(node.scratch.join("plugins/gpu.nvidia.com")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names
+        .map(|name| {
+            if name.ends_with(".sock") {
+                "socket".to_owned()
+            } else {
+                name
+            }
+        })
+        .collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,54 @@
+"""Speaks gRPC as the kubelet does, with the protocols that Kubernetes publishes.
+
+Reads calls from standard input, each a line of JSON {socket, method, request, authority, answers}, and answers each
+with a line of JSON: a list of messages, or {code, details}. The argument is a FileDescriptorSet.
+"""
+
+import json
+import sys
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+
+PATIENCE = 45  # seconds, as the kubelet
+
+pool = descriptor_pool.DescriptorPool()
+published = descriptor_pb2.FileDescriptorSet()
+with open(sys.argv[1], "rb") as file:
+    published.ParseFromString(file.read())
+for file in published.file:
+    pool.Add(file)
+factory = message_factory.MessageFactory(pool)
+channels = {}  # a kubelet keeps its connections
+
+
+def channel(socket, authority):
+    key = socket, authority
+    if key not in channels:
+        channels[key] = grpc.insecure_channel("unix:" + socket, [("grpc.default_authority", authority)])
+    return channels[key]
+
+
+def called(call):
+    service, name = call["method"].strip("/").rsplit("/", 1)
+    method = pool.FindServiceByName(service).FindMethodByName(name)
+    request = json_format.ParseDict(call["request"], factory.GetPrototype(method.input_type)())
+    answer = factory.GetPrototype(method.output_type)
+    path = f"/{service}/{name}"
+    to = channel(call["socket"], call["authority"])
+    coding = type(request).SerializeToString, answer.FromString
+    if "answers" not in call:
+        return [to.unary_unary(path, *coding)(request, timeout=PATIENCE)]
+    stream = to.unary_stream(path, *coding)(request, timeout=PATIENCE)
+    answers = [next(stream) for _ in range(call["answers"])]
+    stream.cancel()
+    return answers
+
+
+for line in sys.stdin:
+    try:
+        answers = called(json.loads(line))
+        written = [json_format.MessageToDict(one, including_default_value_fields=True, preserving_proto_field_name=True) for one in answers]
+    except grpc.RpcError as error:
+        written = {"code": error.code().name, "details": error.details()}
+    print(json.dumps(written), flush=True)
