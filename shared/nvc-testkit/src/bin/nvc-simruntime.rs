@@ -1,8 +1,9 @@
 //! `nvc-simruntime`: wraps a real OCI runtime, as if the simulated driver's modules were loaded.
 //!
-//! With real modules every procfs has /proc/driver/nvidia; here a prestart hook that runs first mounts it. Called as
-//! `sim-NAME` it adds that hook to the bundle's config.json and executes NAME; called as NAME it executes the NAME that
-//! was moved to /usr/lib/nvc-sim. `NVC_SIM_PROC` in the hook's arguments is the directory to mount.
+//! With real modules every procfs has /proc/driver/nvidia and their numbers in /proc/devices; here a prestart hook that
+//! runs first mounts them. Called as `sim-NAME` it adds that hook to the bundle's config.json and executes NAME; called as
+//! NAME it executes the NAME that was moved to /usr/lib/nvc-sim. `NVC_SIM_PROC` in the hook's arguments is the directory
+//! to mount.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -64,19 +65,24 @@ fn hook(words: &[String]) -> Result<(), String> {
     for (file, flag) in namespaces {
         setns(file, flag).map_err(failed("setns"))?;
     }
-    let target = Path::new(root).join("proc/driver");
+    let shown = Path::new(shown);
+    bind(shown, &Path::new(root).join("proc/driver"))?;
+    // A driver's daemon reads the major numbers.
+    let majors = shown.with_file_name("devices");
+    if majors.exists() {
+        bind(&majors, &Path::new(root).join("proc/devices"))?;
+    }
+    Ok(())
+}
+
+/// Mounts a file or directory, read-only.
+fn bind(shown: &Path, target: &Path) -> Result<(), String> {
+    let failed = |what: &'static str| move |error: nix::Error| format!("{what}: {error}");
     let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
-    mount(
-        Some(shown.as_str()),
-        &target,
-        None::<&str>,
-        bind,
-        None::<&str>,
-    )
-    .map_err(failed("mount"))?;
+    mount(Some(shown), target, None::<&str>, bind, None::<&str>).map_err(failed("mount"))?;
     // A test that removes a bundle with its mounts must not remove the simulated driver. A user namespace may not clear the
     // other flags.
-    let kept = statvfs(&target).map_err(failed("statvfs"))?.flags();
+    let kept = statvfs(target).map_err(failed("statvfs"))?.flags();
     let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
     for (set, flag) in [
         (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
@@ -88,7 +94,7 @@ fn hook(words: &[String]) -> Result<(), String> {
     ] {
         flags.set(flag, kept.contains(set));
     }
-    mount(None::<&str>, &target, None::<&str>, flags, None::<&str>)
+    mount(None::<&str>, target, None::<&str>, flags, None::<&str>)
         .map_err(failed("read-only mount"))
 }
 
