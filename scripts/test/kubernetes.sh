@@ -18,6 +18,7 @@ case ${1:-} in forky | trixie) suite=$1 && shift ;; esac
 # For scripts/test/engines/machine.sh.
 export NVC_HOST_CGROUPS=1
 # shellcheck disable=SC2034
+export NVC_PROFILE=${NVC_PROFILE:-release}
 more_crates="-p nvc-node" more_programs=gpu-kubelet-plugin
 # shellcheck source=scripts/test/engines/machine.sh
 . scripts/test/engines/machine.sh
@@ -39,20 +40,32 @@ if [ "$(cat "$programs/complete" 2> /dev/null)" != "$made" ]; then
   echo "$made" > "$programs/complete"
 fi
 
-layer "kubernetes-$suite" "$suite" "etcd-server containernetworking-plugins busybox-static"
+layer "kubernetes-$suite" "$suite" "etcd-server containernetworking-plugins python3-grpcio"
 layers[kubernetes-$suite]=$programs/root:${layers[kubernetes-$suite]}
 # The driver that an update brings.
 "$bin/nvc-simdriver" profile | sed 's/^driver=.*/driver=575.57.08/' > "$work/new-profile"
 "$bin/nvc-simdriver" build "$work/engines/new-driver" --profile "$work/new-profile" > /dev/null
 cp -a examples/kubernetes "$work/engines/examples"
+scripts/packages/image.sh --root "$work/engines/image"
 
 # Pods' cgroups are below a folder of each hierarchy that is named as the work folder.
-clean_pods() {
+pods=${work##*/}-pods
+end() {
+  trap - EXIT
+  # The machine's first process is in it, and all others end with that one.
+  xargs -r kill -KILL < "$cgroup/cgroup.procs" 2> /dev/null || true
   local directory
-  for directory in /sys/fs/cgroup/"${work##*/}-pods" /sys/fs/cgroup/*/"${work##*/}-pods"; do
-    [ ! -d "$directory" ] || find "$directory" -depth -type d -exec rmdir {} +
+  for directory in "/sys/fs/cgroup/$pods" /sys/fs/cgroup/*/"$pods"; do
+    for _ in 1 2 3 4 5; do
+      [ -d "$directory" ] || break
+      find "$directory" -depth -type d -exec rmdir {} + 2> /dev/null || sleep 1
+    done
   done
+  cleanup
 }
-trap 'clean_pods; cleanup' EXIT
-play "kubernetes-$suite" NVC_PODS="${work##*/}-pods" NVC_KUBERNETES_SHELL="${NVC_KUBERNETES_SHELL:-}" \
-  bash /srv/engines/kubernetes.sh "$@"
+trap end EXIT
+trap 'exit 143' TERM INT
+# In the background, so that a signal is seen at once.
+play "kubernetes-$suite" NVC_PODS="$pods" NVC_KUBERNETES_SHELL="${NVC_KUBERNETES_SHELL:-}" \
+  bash /srv/engines/kubernetes.sh "$@" <&0 &
+wait $!

@@ -151,6 +151,8 @@ failSwapOn: false
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $pki/ca.crt}}
 authorization: {mode: Webhook}
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+# A pod that could not have its devices is tried again.
+syncFrequency: 5s
 evictionHard: {memory.available: 1Mi}
 imageGCHighThresholdPercent: 100
 END

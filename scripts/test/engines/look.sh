@@ -19,7 +19,7 @@ until_true() {
   shift
   while ! "$@" > /dev/null 2>&1; do
     tries=$((tries - 1))
-    [ $tries -gt 0 ] || { echo "never true: $*"; return 1; }
+    [ $tries -gt 0 ] || { echo "never true: $*"; "$@"; return 1; }
     sleep 0.1
   done
 }
