@@ -7,16 +7,20 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
 use nix::fcntl::{Flock, FlockArg};
+use nix::libc::O_NOFOLLOW;
 
 use super::contents;
 use super::tree::{self, State};
 use crate::driver_volume::{VOLUME, is_version};
 use crate::log_line::log_text;
+
+/// The file that only a plugin can lock.
+const LOCK: &str = ".lock";
 
 /// The volumes below a directory.
 #[derive(Debug)]
@@ -163,9 +167,13 @@ impl Store {
         if self.lock.is_some() {
             return Ok(());
         }
-        let directory =
-            File::open(&self.root).map_err(|error| failed("open", &self.root, &error))?;
-        match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+        // Not the directory: every user of the machine can open and lock that.
+        let path = self.root.join(LOCK);
+        let mut options = File::options();
+        options.write(true).create(true).mode(0o600);
+        let file = options.custom_flags(O_NOFOLLOW).open(&path);
+        let file = file.map_err(|error| failed("open", &path, &error))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => {
                 self.lock = Some(lock);
                 Ok(())
@@ -178,7 +186,7 @@ impl Store {
                 ),
             )
             .hint("stop that one, or choose another directory with -d")),
-            Err((_, errno)) => Err(failed("lock", &self.root, &errno.into())),
+            Err((_, errno)) => Err(failed("lock", &path, &errno.into())),
         }
     }
 
@@ -252,7 +260,23 @@ fn cleaned(path: &Path) -> PathBuf {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+
+    #[test]
+    fn only_another_plugin_keeps_the_volumes() {
+        let dir = tempfile::tempdir().unwrap();
+        let any_users = File::open(dir.path()).unwrap();
+        let held = Flock::lock(any_users, FlockArg::LockExclusiveNonblock).unwrap();
+        let first = Store::open(dir.path()).unwrap();
+        let error = Store::open(dir.path()).unwrap_err().message();
+        assert!(error.contains("another nvidia-docker-plugin"), "{error}");
+        let mode = fs::metadata(dir.path().join(LOCK)).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+        drop((first, held));
+        Store::open(dir.path()).unwrap();
+    }
 
     #[test]
     fn paths_are_cleaned() {
