@@ -12,6 +12,7 @@ use claims::{
     a_full_disk, files_that_are_gone_or_damaged, given, refused, the_machine_changes, two_drivers,
 };
 use deaths::killed_at_each_step;
+use health::a_taint_outlives_restarts_and_ends_with_the_fault;
 use hostile::{another_user, answers, frames, idle_connections};
 use nvc_testkit::harness::Need::{Kubelet, Root, Tracing};
 use nvc_testkit::harness::{self, kubelet_protocols};
@@ -19,6 +20,7 @@ use nvc_testkit::harness::{self, kubelet_protocols};
 mod api;
 mod claims;
 mod deaths;
+mod health;
 mod hostile;
 mod node;
 mod protocols;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         files_that_are_gone_or_damaged,
         a_full_disk,
         two_drivers,
+        a_taint_outlives_restarts_and_ends_with_the_fault,
         answers,
         frames,
         idle_connections,
