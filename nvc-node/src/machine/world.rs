@@ -203,7 +203,8 @@ impl State {
         }
         for uuid in whom {
             let known = self.verdicts.get(&uuid);
-            let worst = known.filter(|known| severity(known.xid) > severity(xid));
+            // The first of equal ones stays, so that a stream of them changes nothing but the time.
+            let worst = known.filter(|known| severity(known.xid) >= severity(xid));
             let verdict = Verdict {
                 xid: worst.map_or(xid, |worst| worst.xid),
                 since: now,
