@@ -2,6 +2,7 @@
 
 pub(crate) mod claims;
 pub(crate) mod events;
+mod parameters;
 pub(crate) mod slices;
 
 use std::future::Future;

@@ -24,6 +24,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Source;
 
+mod record;
+
+pub(crate) use record::{Grant, Record, check_uid};
+
 /// As with NVIDIA's driver: the files of a claim have the same names.
 const VENDOR: &str = "k8s.gpu.nvidia.com";
 const CLASS: &str = "claim";
@@ -40,26 +44,6 @@ const SLOW: Duration = Duration::from_secs(5);
 const NEEDED_NODES: [&str; 2] = ["/dev/nvidiactl", "/dev/nvidia-uvm"];
 const NEEDED_LIBRARIES: [&str; 2] = ["libcuda.so.", "libnvidia-ml.so."];
 
-/// A device of a claim.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Grant {
-    /// Its name for those who claim it.
-    pub(crate) name: String,
-    pub(crate) uuid: String,
-    /// The GPU's UUID, also for a MIG device.
-    pub(crate) gpu: String,
-    /// Given beside a claim that uses it.
-    #[serde(default)]
-    pub(crate) is_shared: bool,
-}
-
-impl Grant {
-    /// Returns true if who has one of them can use the other, now or after MIG mode was switched.
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        self.uuid == other.uuid || self.uuid == other.gpu || self.gpu == other.uuid
-    }
-}
-
 /// Which GPU has had a name, and since when: a claim names a device, and must not get one of another GPU that has the name
 /// by now. A MIG device that was created again at its place is as good as before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,34 +51,6 @@ struct Bearer {
     gpu: String,
     /// Seconds since 1970; 0 for the first one that was ever seen.
     since: i64,
-}
-
-/// What is known of a claim that was given its devices.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
-    pub(crate) uid: String,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) grants: Vec<Grant>,
-    /// When it was allocated, or earlier; seconds since 1970.
-    pub(crate) since: i64,
-    /// Version of the driver whose files it has.
-    pub(crate) driver: String,
-}
-
-impl Record {
-    /// Parses the record of the claim with this UID.
-    ///
-    /// # Errors
-    /// It is damaged, or that of another claim.
-    pub(crate) fn parse(uid: &str, text: &[u8]) -> Result<Self, String> {
-        let record: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        if record.uid == uid {
-            Ok(record)
-        } else {
-            Err(format!("it is that of {}", record.uid))
-        }
-    }
 }
 
 /// Gives devices to claims, and takes them back.
@@ -121,19 +77,6 @@ pub(crate) struct Locked<'g> {
 /// Returns the name of a claim's device for engines.
 pub(crate) fn qualified(uid: &str, device: &str) -> String {
     format!("{VENDOR}/{CLASS}={uid}-{device}")
-}
-
-/// Checks that a claim's UID is safe as a part of a file's name.
-///
-/// # Errors
-/// It is not.
-pub(crate) fn check_uid(uid: &str) -> Result<()> {
-    let is_safe = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    if (1..=64).contains(&uid.len()) && uid.chars().all(is_safe) {
-        return Ok(());
-    }
-    let text = format!("\"{uid}\" is not the UID of a claim");
-    Err(Error::new(ErrorKind::InvalidArgument, text))
 }
 
 impl Grants {

@@ -1,18 +1,11 @@
 //! Reads what a claim was allocated.
 
-use k8s_openapi::api::resource::v1::{
-    DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
-};
+use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 use kube::{Api, Client};
 use libnvc::{Error, ErrorKind, Result};
-use serde_json::Value;
 
-use super::answer;
+use super::{answer, parameters};
 use crate::options::DRIVER;
-
-/// Parameters that NVIDIA's driver knows for GPUs and MIG devices.
-const PARAMETERS: &str = "resource.nvidia.com/v1beta1";
-const KINDS: [&str; 2] = ["GpuConfig", "MigDeviceConfig"];
 
 /// What a claim was allocated.
 #[derive(Debug)]
@@ -55,7 +48,10 @@ fn of_claim(claim: ResourceClaim, uid: &str) -> Result<Allocated> {
     let since = since.map_or(0, |time| time.0.as_second());
     let devices = allocation.devices.unwrap_or_default();
     for config in devices.config.iter().flatten() {
-        check_parameters(config)?;
+        let opaque = config.opaque.as_ref();
+        if let Some(opaque) = opaque.filter(|opaque| opaque.driver == DRIVER) {
+            parameters::check(&opaque.parameters.0)?;
+        }
     }
     let results = devices.results.into_iter().flatten();
     let results: Vec<_> = results.filter(|result| result.driver == DRIVER).collect();
@@ -65,57 +61,10 @@ fn of_claim(claim: ResourceClaim, uid: &str) -> Result<Allocated> {
     Ok(Allocated { results, since })
 }
 
-/// Refuses parameters of this driver that ask for more than a device.
-fn check_parameters(config: &DeviceAllocationConfiguration) -> Result<()> {
-    let Some(opaque) = config
-        .opaque
-        .as_ref()
-        .filter(|opaque| opaque.driver == DRIVER)
-    else {
-        return Ok(());
-    };
-    let refuse = |text: String| {
-        let error = Error::new(ErrorKind::InvalidArgument, text);
-        Err(error.hint("leave the config out of the claim and of its DeviceClass"))
-    };
-    let Value::Object(parameters) = &opaque.parameters.0 else {
-        return refuse("the claim's parameters are no object".into());
-    };
-    let word = |name: &str| {
-        parameters
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    let (version, kind) = (word("apiVersion"), word("kind"));
-    if version != PARAMETERS || !KINDS.contains(&kind) {
-        return refuse(format!(
-            "this driver has no parameters \"{kind}\" of \"{version}\""
-        ));
-    }
-    for (name, value) in parameters {
-        match name.as_str() {
-            "apiVersion" | "kind" => {}
-            "sharing" if value.is_null() => {}
-            "sharing" => {
-                let strategy = value
-                    .get("strategy")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default();
-                return refuse(format!(
-                    "this driver shares no device: sharing.strategy is \"{strategy}\""
-                ));
-            }
-            _ => return refuse(format!("{kind} has no field \"{name}\"")),
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -157,7 +106,7 @@ mod tests {
             let found = of_claim(claim(&config(driver, parameters)), "u1");
             found.err().map(|error| error.message())
         };
-        let api = PARAMETERS;
+        let api = "resource.nvidia.com/v1beta1";
         assert_eq!(
             said(DRIVER, json!({"apiVersion": api, "kind": "GpuConfig"})),
             None
