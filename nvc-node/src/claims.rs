@@ -170,8 +170,10 @@ impl Claims {
         let Some(entry) = devices::entries(machine).find(|entry| entry.name() == *device) else {
             return refuse(format!("there is no {device} now"));
         };
-        let is_tolerated = result.tolerations.iter().flatten().next().is_some();
-        if let (Health::Sick { reason, .. }, false) = (entry.health(), is_tolerated) {
+        let tolerations = result.tolerations.as_deref().unwrap_or_default();
+        if let Health::Sick { reason, .. } = entry.health()
+            && !devices::is_tolerable(entry.health(), tolerations)
+        {
             return refuse(format!("{device} is not well: {reason}"));
         }
         Ok(Grant {

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, DeviceCapacity, DeviceTaint};
+use k8s_openapi::api::resource::v1::{
+    Device, DeviceAttribute, DeviceCapacity, DeviceTaint, DeviceToleration,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::machine::{Gpu, Health, Machine, Mig};
@@ -78,7 +80,7 @@ pub(crate) fn published(
     given: &BTreeMap<String, String>,
 ) -> Vec<Device> {
     let described = entries(machine).map(|entry| {
-        let is_given = given.contains_key(entry.uuid());
+        let is_given = given.contains_key(entry.uuid()) || given.contains_key(&entry.gpu.uuid);
         Device {
             taints: taint(entry.health(), is_given).map(|taint| vec![taint]),
             ..device(&entry, machine, sys)
@@ -176,6 +178,20 @@ fn taint(health: &Health, is_given: bool) -> Option<DeviceTaint> {
         value,
         effect: "NoSchedule".into(),
         time_added: None,
+    })
+}
+
+/// Returns true if a device is well, or its claim tolerates its taint: others would not have been given it.
+pub(crate) fn is_tolerable(health: &Health, tolerations: &[DeviceToleration]) -> bool {
+    let Some(taint) = taint(health, false) else {
+        return true;
+    };
+    let is_any = |text: &Option<String>| text.as_deref().is_none_or(str::is_empty);
+    tolerations.iter().any(|one| {
+        let exists = one.operator.as_deref() == Some("Exists");
+        (is_any(&one.key) && exists || one.key.as_ref() == Some(&taint.key))
+            && (exists || one.value == taint.value)
+            && (is_any(&one.effect) || one.effect.as_ref() == Some(&taint.effect))
     })
 }
 
@@ -359,6 +375,38 @@ pub(crate) mod tests {
             ["gpu.nvidia.com/device-plugin", "gpu.nvidia.com/xid"]
         );
         assert!(shown(false, &given).is_empty());
+    }
+
+    #[test]
+    fn only_a_toleration_of_its_own_taint_counts() {
+        let sick = Health::Sick {
+            reason: "off the bus".into(),
+            xid: Some(79),
+        };
+        let toleration = |key: &str, operator: &str, value: Option<&str>| DeviceToleration {
+            key: Some(key.into()),
+            operator: Some(operator.into()),
+            value: value.map(Into::into),
+            ..DeviceToleration::default()
+        };
+        assert!(is_tolerable(&Health::Well, &[]));
+        assert!(!is_tolerable(&sick, &[]));
+        let xid = "gpu.nvidia.com/xid";
+        for (key, operator, value, expected) in [
+            ("", "Exists", None, true),
+            (xid, "Exists", None, true),
+            (xid, "Equal", Some("79"), true),
+            (xid, "Equal", Some("31"), false),
+            ("example.com/mine", "Exists", None, false),
+        ] {
+            let found = is_tolerable(&sick, &[toleration(key, operator, value)]);
+            assert_eq!(found, expected, "{key} {operator}");
+        }
+        let other = DeviceToleration {
+            effect: Some("NoExecute".into()),
+            ..toleration(xid, "Exists", None)
+        };
+        assert!(!is_tolerable(&sick, &[other]));
     }
 
     #[test]
