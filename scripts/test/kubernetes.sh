@@ -46,7 +46,8 @@ layers[kubernetes-$suite]=$programs/root:${layers[kubernetes-$suite]}
 "$bin/nvc-simdriver" profile | sed 's/^driver=.*/driver=575.57.08/' > "$work/new-profile"
 "$bin/nvc-simdriver" build "$work/engines/new-driver" --profile "$work/new-profile" > /dev/null
 cp -a examples/kubernetes "$work/engines/examples"
-scripts/packages/image.sh --root "$work/engines/image"
+scripts/packages/image.sh --files "$work/engines/image"
+cp scripts/packages/image.sh "$work/engines/image.sh"
 
 # Pods' cgroups are below a folder of each hierarchy that is named as the work folder.
 pods=${work##*/}-pods

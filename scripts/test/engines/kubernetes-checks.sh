@@ -35,7 +35,9 @@ driver_is_ready() { kubectl -n nvidia-dra rollout status --timeout=30s daemonset
 # ---- 0: installation -------------------------------------------------------------------------------------------------
 
 test_0_install() {
-  import localhost/nvidia-dra-gpu:latest /srv/engines/image
+  check "buildah makes the image" env STORAGE_DRIVER=vfs bash /srv/engines/image.sh --commit /srv/engines/image /tmp/image.tar
+  check "containerd takes it" ctr -n k8s.io images import /tmp/image.tar
+  echo "       the image has $(($(stat -c %s /tmp/image.tar) / 1000000)) MB"
   kubectl label node $node nvidia.com/gpu.present=true > /dev/null
   check "rights and classes" kubectl apply -f $examples/rights.yaml -f $examples/classes.yaml
   check "the driver" kubectl apply -f $examples/driver.yaml
@@ -43,9 +45,32 @@ test_0_install() {
   check "its devices" until_true 10 devices_are gpu-0 gpu-1-mig-2g20gb-14-4 gpu-1-mig-3g40gb-9-0
 }
 
-# ---- 1: pods ---------------------------------------------------------------------------------------------------------
+# ---- 1: rights -------------------------------------------------------------------------------------------------------
 
-test_1_pods() {
+test_1_rights() {
+  local ours="--as=system:serviceaccount:nvidia-dra:gpu-kubelet-plugin --as-user-extra=authentication.kubernetes.io/node-name"
+  check "a slice of its own node" slice $node $driver $ours=$node
+  # A policy is in force about a second after it was made.
+  check "a slice of another node" until_true 20 says "may not change the slices of" slice node-2 $driver $ours=$node
+  check "a slice of another driver" until_true 20 says "its own slices only" slice $node other.com $ours=$node
+  check "a token without a node" until_true 20 says "may not change the slices of" slice $node $driver ${ours% *}
+  local what
+  for what in "list resourceclaims" "update nodes" "get secrets" "list pods" "create pods" "create serviceaccounts/token"; do
+    # shellcheck disable=SC2086 # several words
+    check "it may not $what" says no kubectl auth can-i $what -A ${ours% *}
+  done
+}
+# shellcheck disable=SC2086 # several words
+slice() { # NODE DRIVER OPTION...
+  kubectl create --dry-run=server "${@:3}" -f - << END
+{apiVersion: resource.k8s.io/v1, kind: ResourceSlice, metadata: {generateName: x-}, spec: {driver: $2, nodeName: $1,
+  pool: {name: $1, generation: 1, resourceSliceCount: 1}, devices: []}}
+END
+}
+
+# ---- 2: pods ---------------------------------------------------------------------------------------------------------
+
+test_2_pods() {
   check "a pod with limits" example by-limits
   check "it runs" is_ready by-limits
   check "it sees its GPU and no other" sees 0 mknod -- inside by-limits
@@ -64,9 +89,9 @@ test_1_pods() {
   check "the pods end" all_gone
 }
 
-# ---- 2: what is missing ----------------------------------------------------------------------------------------------
+# ---- 3: what is missing ----------------------------------------------------------------------------------------------
 
-test_2_missing() {
+test_3_missing() {
   mv /dev/nvidia0 /tmp/nvidia0
   check "a pod, without its node" example by-limits
   check "is refused, with the reason" until_true 30 event_says by-limits /dev/nvidia0
@@ -93,15 +118,17 @@ is_another() { # POD CONTAINER: it runs in another container
   now=$(container_of "$1")
   [ -n "$now" ] && [ "$now" != "$2" ] && kubectl wait --for=condition=Ready --timeout=1s "pod/$1"
 }
-kill_sandbox() { # POD
-  local sandbox
-  sandbox=$(ctr -n k8s.io containers list -q "labels.\"io.kubernetes.pod.name\"==$1,labels.\"io.cri-containerd.kind\"==sandbox")
-  [ -n "$sandbox" ] && ctr -n k8s.io tasks kill --signal KILL "$sandbox"
+kill_sandbox() { # POD: that which runs; there may be older ones
+  local sandbox killed=1
+  for sandbox in $(ctr -n k8s.io containers list -q "labels.\"io.kubernetes.pod.name\"==$1,labels.\"io.cri-containerd.kind\"==sandbox"); do
+    ctr -n k8s.io tasks kill --signal KILL "$sandbox" && killed=0
+  done
+  return $killed
 }
 
-# ---- 3: restarts -----------------------------------------------------------------------------------------------------
+# ---- 4: restarts -----------------------------------------------------------------------------------------------------
 
-test_3_restarts() {
+test_4_restarts() {
   check "a pod" example by-limits
   check "runs" is_ready by-limits
   local before slices
@@ -152,9 +179,9 @@ killed_meanwhile() { # SECONDS
   is_ready by-limits && sees 0 mknod -- inside by-limits && all_gone
 }
 
-# ---- 4: errors of a GPU ----------------------------------------------------------------------------------------------
+# ---- 5: errors of a GPU ----------------------------------------------------------------------------------------------
 
-test_4_errors() {
+test_5_errors() {
   check "a pod" example one-gpu by-claim
   check "runs" is_ready by-claim
   check "its GPU is well" until_true 30 health_is by-claim Healthy
@@ -184,9 +211,9 @@ health_is() { # POD HEALTH
   [ "$(kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].allocatedResourcesStatus[*].resources[*].health}')" = "$2" ]
 }
 
-# ---- 5: changes of the driver ----------------------------------------------------------------------------------------
+# ---- 6: changes of the driver ----------------------------------------------------------------------------------------
 
-test_5_changes() {
+test_6_changes() {
   check "the driver's version" version_is 570.124.6
   find /usr/lib /usr/bin -name '*570.124.06*' -delete
   cp -a /srv/engines/new-driver/usr/. /usr/
@@ -219,9 +246,9 @@ version_is() { # of all devices, as a semantic version
 has_driver() { inside by-limits ls -l /usr/lib/x86_64-linux-gnu/ > /tmp/files; grep "libcuda.so.$1" /tmp/files && ! grep 570 /tmp/files; }
 different() { [ "$(inside "$1" nvidia-smi -L)" != "$(inside "$2" nvidia-smi -L)" ]; }
 
-# ---- 6: another program that gives GPUs ------------------------------------------------------------------------------
+# ---- 7: another program that gives GPUs ------------------------------------------------------------------------------
 
-test_6_plugins() {
+test_7_plugins() {
   start plugin python3 /srv/engines/device-plugin.py example.com/gpu $uuid
   check "a device plugin has the same GPU" until_true 30 allocatable example.com/gpu
   check "a pod of the plugin" plugin_pod
@@ -244,9 +271,9 @@ plugin_pod() {
 END
 }
 
-# ---- 7: figures ------------------------------------------------------------------------------------------------------
+# ---- 8: figures ------------------------------------------------------------------------------------------------------
 
-test_7_figures() {
+test_8_figures() {
   local times=() from n
   for n in 1 2 3 4 5; do
     from=$(date +%s%N)
@@ -256,6 +283,10 @@ test_7_figures() {
     check "and ends" all_gone
   done
   echo "       apply to Running: ${times[*]} ms"
-  kubectl get --raw "/api/v1/nodes/$node/proxy/metrics" | sed -n 's/^dra_grpc_operations_duration_seconds_\(bucket\|count\)/       &/p' |
-    grep -F NodePrepareResources | sed 's/driver_name="[^"]*",//; s/method_name="[^"]*"//'
+  kubectl get --raw "/api/v1/nodes/$node/proxy/metrics" | awk '/^dra_grpc_operations_duration_seconds/ && /NodePrepareResources/ && /"OK"/ {
+      if (/_sum/) sum += $2
+      if (/_count/) count += $2
+      if (/le="0.1"/) soon += $2
+    }
+    END { printf "       Prepare: %d calls, %d of them within 100 ms, %d ms on average\n", count, soon, 1000 * sum / count }'
 }
