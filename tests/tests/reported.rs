@@ -545,6 +545,18 @@ fn messages_name_what_is_wrong() {
         text.contains("invalid expression (hint: `cuda>=x'"),
         "{text}"
     );
+    // Names with a kind and without.
+    let case = Case::new(
+        "jit-cdi",
+        "",
+        &["NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0,1"],
+    );
+    case.run(&[]);
+    let error = case.error();
+    assert!(
+        error.contains("(hint: 1 has no kind: give each name one"),
+        "{error}"
+    );
     // An invalid mode.
     let case = Case::new("legcy", "", &["NVIDIA_VISIBLE_DEVICES=0"]);
     case.run(&[]);
