@@ -15,7 +15,7 @@ use crate::host::query::QueryProcess;
 use crate::host::{DeviceNode, DriverConfig, DriverSession, GpusAsked, Inventory};
 use crate::kmods;
 use crate::options::CudaCompatMode;
-use crate::plan::{Plan, plan};
+use crate::plan::{self, Plan, plan};
 use crate::request::{Capability, Request};
 use crate::survey::Host;
 
@@ -121,6 +121,9 @@ impl<'r> Configuration<'r> {
         let new_channels = kmods::new_channels(self.session.root(), &policy.driver, channels);
         let host = Host::of(&mut self.session, self.request, &new_channels)?;
         let plan = plan(self.request, &host)?;
+        if let Some(text) = plan::warning(self.request, &host) {
+            log::warn!("{text}");
+        }
         Ok(PreparedRequest {
             plan,
             configuration: self,

@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::host::{DeviceNode, DeviceRole, DriverInfo, Gpu, HostLink, MigAccess, WslDriver, nodes};
-use crate::request::Request;
+use crate::options::DriverOptions;
+use crate::request::{Capability, Request};
 use crate::require;
 use crate::survey::{Host, MigGrant};
 
@@ -86,6 +87,21 @@ pub fn plan(request: &Request, host: &Host) -> Result<Plan> {
     Ok(Plan {
         common: of_driver(&host.driver, request),
         devices,
+    })
+}
+
+/// Returns a warning if a container that wants CUDA would lack a node without which it fails in every program.
+pub(crate) fn warning(request: &Request, host: &Host) -> Option<String> {
+    let has = |role| host.driver.devices.iter().any(|device| device.role == role);
+    let wants = request.capabilities.include(Capability::Compute)
+        && !request
+            .policy
+            .driver_options
+            .contains(DriverOptions::NO_UVM);
+    let lacks = has(DeviceRole::Control) && !has(DeviceRole::Uvm) && !host.chosen.gpus.is_empty();
+    (wants && lacks).then(|| {
+        let (path, maker) = (DeviceRole::Uvm.path(), nodes::MAKER_OF_CONTROL);
+        format!("{path} is missing: CUDA will fail in the container with error 999: {maker}")
     })
 }
 

@@ -403,8 +403,12 @@ fn listed<S: AsRef<str>>(names: impl IntoIterator<Item = S>, limit: usize) -> St
             {
                 (last, count) = (next, count + 1);
             }
+            // Not `0-7`, which reads like a name that is understood.
             let word = match (first, last) {
-                (Some(first), Some(last)) if first < last => format!("{start}{first}-{last}"),
+                (Some(first), Some(last)) if last.checked_sub(first) == Some(1) => {
+                    format!("{start}{first}, {start}{last}")
+                }
+                (Some(first), Some(last)) if first < last => format!("{start}{first} to {last}"),
                 (Some(only), _) => format!("{start}{only}"),
                 (None, _) => start.clone(),
             };

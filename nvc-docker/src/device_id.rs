@@ -1,6 +1,6 @@
-//! Selects GPUs by the user's ids: an index, or a UUID prefix.
+//! Selects GPUs by the user's ids, in the language of all programs; whole GPUs only.
 
-use libnvc::{Error, ErrorKind, Result};
+use libnvc::{DeviceName, Error, ErrorKind, Result};
 
 /// A GPU that can be selected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct Candidate {
     pub uuid: String,
     /// The N of /dev/nvidiaN.
     pub minor: u32,
+    /// Its PCI address, as NVML writes it.
+    pub busid: String,
 }
 
 /// Splits NV_GPU at spaces and commas; drops empty items.
@@ -41,12 +43,21 @@ pub fn choose<'a>(ids: &[&str], gpus: &'a [Candidate]) -> Result<Vec<&'a Candida
 
 /// Returns the GPU that an id names.
 pub fn find<'a>(id: &str, gpus: &'a [Candidate]) -> Option<&'a Candidate> {
-    if id.starts_with("GPU-") {
-        return gpus.iter().find(|gpu| gpu.uuid.starts_with(id));
-    }
-    // A sign and leading zeros are accepted.
-    let index: i64 = id.parse().ok()?;
-    gpus.iter().find(|gpu| i64::from(gpu.index) == index)
+    // Upstream's also accepts this index.
+    let name = DeviceName::parse(if id == "-0" { "0" } else { id })?;
+    gpus.iter().find(|gpu| match &name {
+        DeviceName::Gpu(index) => gpu.index == *index,
+        // As many characters as the user likes.
+        DeviceName::Uuid(start) => starts(&gpu.uuid, start),
+        DeviceName::Address(address) => gpu.busid.eq_ignore_ascii_case(address),
+        DeviceName::Mig(..) | DeviceName::Instances(..) => false,
+    })
+}
+
+/// Returns true if a UUID starts so, in any case.
+pub fn starts(uuid: &str, start: &str) -> bool {
+    let beginning = uuid.get(..start.len());
+    beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(start))
 }
 
 #[cfg(test)]
@@ -60,6 +71,7 @@ mod tests {
                 index,
                 uuid: uuid.into(),
                 minor,
+                busid: format!("00000000:0{index}:00.0"),
             })
             .into()
     }
@@ -84,11 +96,12 @@ mod tests {
             ("GPU-936c", vec![0]),
             ("+1 -0 01", vec![0, 1]),
             (" 1, ,1 01", vec![0]),
+            ("gpu-9 0000:00:00.0", vec![0, 1]),
         ] {
             assert_eq!(chosen(text).unwrap(), minors, "{text:?}");
         }
         for id in [
-            "9", "-1", "all", "none", "0\t1", "GPU-a", "gpu-8", "0x1", "MIG-1", "1.0",
+            "9", "-1", "all", "none", "0\t1", "GPU-a", "0x1", "MIG-1", "1.0", "0:0",
         ] {
             let failure = chosen(id).unwrap_err();
             assert_eq!(failure.message(), format!("invalid device: {id}"));

@@ -222,6 +222,10 @@ check "files of the same content are the same" cmp "$work/elsewhere/one.yaml" "$
 check "a relative driver root is made absolute" eval 'cd "$work" && "$ctk" --quiet cdi generate --driver-root=driver "--nvidia-cdi-hook-path=$bin/nvidia-cdi-hook" --output=relative.yaml && cmp relative.yaml elsewhere/one.yaml'
 check "the repair names the file" says "--output=$work/edited/nvidia.yaml" "$ctk" cdi verify "--spec-dir=$work/edited"
 
+readable() { (umask 077 && generate "--output=$work/umask/a/nvidia.yaml") && [ "$(stat -c %a "$work/umask" "$work/umask/a")" = "755
+755" ]; }
+check "users can read new directories whatever the umask" readable
+
 # ---- a machine that sleeps ------------------------------------------------------------------------------------------------
 
 # Each process's files, and what systemctl is asked. It starts what the refresh service would.

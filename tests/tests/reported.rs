@@ -545,6 +545,18 @@ fn messages_name_what_is_wrong() {
         text.contains("invalid expression (hint: `cuda>=x'"),
         "{text}"
     );
+    // Names with a kind and without.
+    let case = Case::new(
+        "jit-cdi",
+        "",
+        &["NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0,1"],
+    );
+    case.run(&[]);
+    let error = case.error();
+    assert!(
+        error.contains("(hint: 1 has no kind: give each name one"),
+        "{error}"
+    );
     // An invalid mode.
     let case = Case::new("legcy", "", &["NVIDIA_VISIBLE_DEVICES=0"]);
     case.run(&[]);
@@ -586,6 +598,40 @@ fn messages_name_what_is_wrong() {
         "{said}"
     );
     assert!(said.contains("hint: run the command as root"), "{said}");
+    // A directory instead of a file.
+    let mut generate = case.world.command("nvidia-ctk");
+    generate.args(["cdi", "generate", "--output=/etc/"]);
+    let said = String::from_utf8(generate.output().unwrap().stderr).unwrap();
+    assert!(
+        said.contains("hint: name a file in it: /etc/nvidia.yaml"),
+        "{said}"
+    );
+    // A runtime that is not there, and a file that is no text.
+    let text = fs::read_to_string(case.config()).unwrap();
+    let runtimes = text
+        .lines()
+        .find(|line| line.starts_with("runtimes"))
+        .unwrap();
+    fs::write(
+        case.config(),
+        text.replace(runtimes, "runtimes = [\"nvc-none\"]"),
+    )
+    .unwrap();
+    let _ = fs::remove_file(case.log_file());
+    case.run(&[]);
+    let error = case.error();
+    assert!(
+        error.contains("(hint: name the engine's runtime with its path in"),
+        "{error}"
+    );
+    fs::write(case.config(), b"\xff").unwrap();
+    let _ = fs::remove_file(case.log_file());
+    case.run(&[]);
+    let error = case.error();
+    assert!(
+        error.contains(&format!("{}: it is not UTF-8", case.config().display())),
+        "{error}"
+    );
     // A broken file, once.
     fs::write(case.config(), "x = \n").unwrap();
     let output = case.world.command("nvidia-ctk").arg("doctor").output();

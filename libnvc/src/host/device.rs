@@ -11,7 +11,9 @@ use serde::Serialize;
 use super::query::{
     Fault, GpuAnswer, GpuFault, GpuReport, MigReport, Versions, not_served, numbered,
 };
-use super::{DeviceNode, DriverRoot, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR, integrated};
+use super::{
+    DeviceNode, DriverRoot, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR, integrated, nodes,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::{Hint, Setting};
 use crate::path::HostPath;
@@ -286,12 +288,16 @@ fn malformed(what: &str, text: &str) -> Error {
 pub(crate) fn unavailable(fault: &Fault, root: &Path) -> Error {
     match fault {
         Fault::Load(text) => load_error(text, ErrorKind::DriverUnavailable, root),
-        _ => error(fault, ErrorKind::DriverUnavailable),
+        _ => error_in(fault, ErrorKind::DriverUnavailable, root),
     }
 }
 
 /// Converts a failure of the query process to an error of the kind for its phase.
 pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
+    error_in(fault, kind, Path::new("/"))
+}
+
+fn error_in(fault: &Fault, kind: ErrorKind, root: &Path) -> Error {
     match fault {
         Fault::System { operation, errno } => {
             let errno = Errno::from_raw(*errno);
@@ -304,14 +310,14 @@ pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
                 error
             }
         }
-        Fault::Load(text) => load_error(text, kind, Path::new("/")),
+        Fault::Load(text) => load_error(text, kind, root),
         Fault::Nvml {
             function,
             code,
             text,
         } => {
             let error = Error::new(kind, "nvml error").because(text);
-            match nvml_hint(*code, function) {
+            match nvml_hint(*code, function, root) {
                 Some(hint) => error.hint(hint),
                 None => error,
             }
@@ -344,14 +350,26 @@ fn load_error(text: &str, kind: ErrorKind, root: &Path) -> Error {
     error.hint(DriverRoot::without_driver(root))
 }
 
+fn has_module(root: &&Path) -> bool {
+    root.join("proc/driver/nvidia/version").exists()
+}
+
 /// Returns a hint for an NVML code, if there is one.
-fn nvml_hint(code: u32, function: &str) -> Option<Hint> {
+fn nvml_hint(code: u32, function: &str, root: &Path) -> Option<Hint> {
     let hint = match code {
         4 => {
             return Some(Setting::User.between(
                 "the query runs as the user of ",
                 ", which must be able to open /dev/nvidiactl",
             ));
+        }
+        // A container sees it without having a node.
+        9 if [root, Path::new("/")].iter().any(has_module) => {
+            let maker = nodes::MAKER_OF_CONTROL;
+            let text = format!(
+                "the kernel module is loaded, but /dev/nvidiactl is missing here or may not be opened: {maker}; a container, or a service with PrivateDevices=, must be given it"
+            );
+            return Some(text.into());
         }
         9 => "load the kernel module: modprobe nvidia",
         13 => {

@@ -134,10 +134,10 @@ pub fn at(root: &DriverRoot, path: &HostPath, drivers: &CharDrivers) -> Result<D
             Errno::ENOENT => ErrorKind::NotFound,
             _ => ErrorKind::System,
         };
-        Error::new(kind, format!("{path} is missing"))
+        Error::new(kind, format!("{} is missing", root.join(path).display()))
     })?;
     let node = node_of(path, &stat).map_err(|_| {
-        let text = format!("{path} is not a character device");
+        let text = format!("{} is not a character device", root.join(path).display());
         Error::new(ErrorKind::Malformed, text)
     })?;
     drivers.check(&path.to_string(), node.number)?;

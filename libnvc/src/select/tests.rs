@@ -146,7 +146,7 @@ fn unknown_devices() {
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert_eq!(
             error.advice().as_deref(),
-            Some("devices here: 0-1, 1:0-1, or their UUIDs")
+            Some("devices here: 0, 1, 1:0, 1:1, or their UUIDs")
         );
     }
     assert!(select_devices(&machine(), &[], &["99", "all"]).is_err());
@@ -262,7 +262,7 @@ fn lost_gpu_stops_only_those_who_name_it() {
         );
     }
     let error = select("7").unwrap_err();
-    let hint = "devices here: 0-1, 1:0-1, or their UUIDs; not usable: GPU 2";
+    let hint = "devices here: 0, 1, 1:0, 1:1, or their UUIDs; not usable: GPU 2";
     assert_eq!(error.advice().as_deref(), Some(hint));
 }
 
@@ -293,10 +293,10 @@ fn hint_stays_short() {
         );
     }
     for (names, expected) in [
-        (&["0", "2", "1", "all", "4"][..], "0-2, 4, all"),
+        (&["0", "2", "1", "all", "4"][..], "0 to 2, 4, all"),
         (
             &["v/c=gpu0", "v/c=gpu01", "v/c=gpu1", "v/c=GPU-1234"],
-            "v/c=gpu0-1, v/c=gpu01, or their UUIDs",
+            "v/c=gpu0, v/c=gpu1, v/c=gpu01, or their UUIDs",
         ),
         (&["GPU-12a", "GPU-12b"], "GPU-12a, GPU-12b"),
     ] {

@@ -225,6 +225,7 @@ pub fn candidates(gpus: &[GpuFacts]) -> Vec<Candidate> {
             index: gpu.index,
             uuid: gpu.uuid.clone(),
             minor: gpu.minor,
+            busid: gpu.busid.clone(),
         })
         .collect()
 }

@@ -64,6 +64,7 @@ impl Local {
             index: gpu.index,
             uuid: gpu.uuid.clone(),
             minor: gpu.minor,
+            busid: gpu.busid.clone(),
         })
         .collect()
     }

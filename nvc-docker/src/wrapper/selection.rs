@@ -1,10 +1,10 @@
 //! Selects GPUs for engines that find them themselves: CDI, the runtime, `--gpus`.
 
 use libnvc::request::unquoted;
-use libnvc::{Error, ErrorKind, Result};
+use libnvc::{DeviceName, Error, ErrorKind, Result};
 use nvc_cdi::names;
 
-use crate::device_id::{Candidate, find, items};
+use crate::device_id::{Candidate, find, items, starts};
 
 use super::image::Image;
 
@@ -47,7 +47,13 @@ impl Selection {
         for id in ids {
             // A CDI name denotes the device it ends with.
             let name = names::parse(id).map_or(*id, |name| name.device);
-            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '.');
+            // The old name of a MIG device has slashes.
+            let is_old = matches!(DeviceName::parse(name), Some(DeviceName::Instances(..)));
+            let fits = |c: char| {
+                c.is_ascii_alphanumeric()
+                    || matches!(c, '-' | '_' | ':' | '.')
+                    || c == '/' && is_old
+            };
             if name.is_empty()
                 || !name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '+')
                 || !name.trim_start_matches('+').chars().all(fits)
@@ -81,7 +87,7 @@ impl Selection {
         let is_there = |wanted: &str| {
             names
                 .iter()
-                .any(|name| name == wanted || is_prefix(wanted) && name.starts_with(wanted))
+                .any(|name| name == wanted || is_prefix(wanted) && starts(name, wanted))
         };
         match self {
             Self::Nothing => None,
@@ -125,9 +131,11 @@ impl Selection {
     }
 }
 
-/// Returns true if a name is a prefix of a GPU's UUID and not a whole one, which has 40 characters.
+/// Returns true if a name is the start of a GPU's UUID and not a whole one, which has 40 characters, or is in another case.
 fn is_prefix(name: &str) -> bool {
-    name.starts_with("GPU-") && name.len() < 40
+    let whole =
+        || name.len() >= 40 && name.starts_with("GPU-") && !name[4..].contains(char::is_uppercase);
+    starts(name, "GPU-") && !whole()
 }
 
 #[cfg(test)]
@@ -166,6 +174,7 @@ mod tests {
             ("+1", None, these(&["1"])),
             ("0:1 MIG-aa", None, these(&["0:1", "MIG-aa"])),
             ("", Some("nvidia.com/gpu=1"), these(&["1"])),
+            ("MIG-GPU-aa/1/0", None, these(&["MIG-GPU-aa/1/0"])),
         ] {
             assert_eq!(selection(nv_gpu, visible).unwrap(), expected, "{nv_gpu:?}");
         }
@@ -182,7 +191,10 @@ mod tests {
             index: 0,
             uuid: uuid.into(),
             minor: 1,
+            busid: String::new(),
         }];
+        let shouted = selection(&uuid.to_uppercase(), None).unwrap();
+        assert_eq!(shouted.complete(&gpus).unwrap(), these(&[uuid]));
         let short = selection("GPU-83 1", None).unwrap();
         assert!(short.has_prefixes());
         assert_eq!(short.complete(&gpus).unwrap(), these(&[uuid, "1"]));

@@ -124,7 +124,7 @@ const VERIFY: &[Opt] = &[
     values("spec-dir", "DIR", "Where specifications are").env(&["NVIDIA_CTK_CDI_SPEC_DIRS"]),
     value("format", "FORMAT", "text or json").default("text"),
     flag("details", "Print each difference of a file"),
-    flag("quick", "Compare only MIG devices and, if there are any, the driver's version; ask no GPU"),
+    flag("quick", "Compare only what procfs and sysfs say, such as MIG devices and modules; ask no GPU"),
 ];
 
 #[rustfmt::skip]

@@ -214,7 +214,8 @@ fn shows_the_problem() {
     ];
     let said = complaint(&mut docker.run(&options, "true"));
     assert!(
-        said.contains("unsupported capabilities found in 'frob'"),
+        said.contains("unsupported capabilities found in 'frob'")
+            && said.contains("NVIDIA_DRIVER_CAPABILITIES takes all, or"),
         "{said}"
     );
 }

@@ -208,8 +208,8 @@ fn by_a_specification(runtime: &str) {
     assert!(none.contains("unsupported device id: none"), "{none}");
     for (id, reason) in [
         ("1:0", "MIG device"),
-        ("2", "devices here: 0-1, or their UUIDs"),
-        ("first", "devices here: 0-1, or their UUIDs"),
+        ("2", "devices here: 0, 1, or their UUIDs"),
+        ("first", "devices here: 0, 1, or their UUIDs"),
     ] {
         let said = complaint(&mut generate(&world, &["--device-id", id]));
         assert!(said.contains(&format!("there is no device {id}")), "{said}");
@@ -219,7 +219,7 @@ fn by_a_specification(runtime: &str) {
 
 fn refuses_what_a_pair_lacks(runtime: &str) {
     for (device, reason) in [
-        ("2", "devices here: 0-1, or their UUIDs"),
+        ("2", "devices here: 0, 1, or their UUIDs"),
         ("1:0", "is a MIG device"),
         (
             "MIG-7c5f2b9e-1d84-5a06-9b3c-e2f4a6d81030",
@@ -227,9 +227,9 @@ fn refuses_what_a_pair_lacks(runtime: &str) {
         ),
         (
             "GPU-7c5f2b9e-1d84-5a06-9b3c-e2f4a6d81030",
-            "devices here: 0-1, or their UUIDs",
+            "devices here: 0, 1, or their UUIDs",
         ),
-        ("first", "devices here: 0-1, or their UUIDs"),
+        ("first", "devices here: 0, 1, or their UUIDs"),
     ] {
         let world = world(runtime, Builder::new(Profile::orin_pair()));
         let bundle = Bundle::new(world, &[&request(device)], LOOK);

@@ -288,6 +288,14 @@ fn needs() -> Vec<Row> {
                 }
             })
             .expect(|expected| expected.fails(&[])),
+        row("a_host_without_unified_memory")
+            .host(|host| remove(host, "/dev/nvidia-uvm"))
+            .expect(|expected| expected.warns("/dev/nvidia-uvm is missing")),
+        row("a_host_without_the_control_node")
+            .host(|host| remove(host, "/dev/nvidiactl"))
+            .expect(|expected| {
+                expected.fails(&["/dev/nvidiactl is missing here", "nvidia-modprobe -c 255"])
+            }),
         row("a_host_without_graphics")
             .profile("only=libcuda libnvidia-ml libnvidia-ptxjitcompiler /usr/bin/nvidia-smi")
             .expect(|expected| {
@@ -310,8 +318,11 @@ fn programs() -> Vec<Row> {
     vec![
         row("programs_in_opt")
             .host(|host| rename(host, SMI, "/opt/bin/nvidia-smi"))
-            .path("/opt/bin")
-            .expect(|expected| expected.program("nvidia-smi", "/opt/bin/nvidia-smi"))
+            .expect(|expected| expected.program("nvidia-smi", "/opt/bin/nvidia-smi")),
+        row("programs_in_a_directory_of_path")
+            .host(|host| rename(host, SMI, "/opt/nv/bin/nvidia-smi"))
+            .path("/opt/nv/bin")
+            .expect(|expected| expected.program("nvidia-smi", "/opt/nv/bin/nvidia-smi"))
             .but(&[Live], NO_PATH, |expected| expected.nothing("nvidia-smi")),
         row("programs_in_sbin")
             .host(|host| rename(host, SMI, "/usr/sbin/nvidia-smi"))

@@ -201,7 +201,8 @@ fn execute(
     done.map(|never| match never {}).map_err(|error| {
         let text = format!("could not execute '{}'", path.display());
         match error.raw_os_error() {
-            Some(number) => Error::system(text, Errno::from_raw(number)),
+            Some(number) => Error::system(text, Errno::from_raw(number))
+                .hint("nvidia-container-cli.path of config.toml names it"),
             // JSON and TOML strings can contain a zero byte, a command line cannot.
             None => Error::new(ErrorKind::Malformed, format!("{text}: {error}")),
         }

@@ -306,7 +306,9 @@ impl fmt::Display for Error {
             Self::MigManagement(text) => out.write_str(text),
             Self::Capabilities { requested, allowed } => write!(
                 out,
-                "unsupported capabilities found in '{requested}' (allowed '{allowed}')"
+                "unsupported capabilities found in '{requested}' (allowed '{allowed}') (hint: \
+                 NVIDIA_DRIVER_CAPABILITIES takes all, or a list of {})",
+                Capabilities::all()
             ),
             Self::NoSuchCapability(names) => write!(
                 out,

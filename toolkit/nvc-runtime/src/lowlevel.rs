@@ -23,6 +23,7 @@ pub(crate) fn find(candidates: &[String], path: Option<&OsStr>) -> Result<PathBu
             refused(format!(
                 "error locating runtime: no runtime binary found from candidate list: [{list}]"
             ))
+            .hint("name the engine's runtime with its path in nvidia-container-runtime.runtimes of config.toml")
         })
 }
 

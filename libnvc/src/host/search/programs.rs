@@ -52,6 +52,8 @@ pub(super) fn programs(
             by_path.push(program.clone());
             Some(program)
         });
+        // Gentoo's and Flatcar's place, which a service's PATH lacks.
+        let program = program.or_else(|| in_one(&[HostPath::new("/opt/bin")]));
         match program {
             Some(real) => {
                 debug!("selecting {real}");

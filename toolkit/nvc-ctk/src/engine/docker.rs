@@ -277,10 +277,8 @@ fn parse(path: &Path, text: &str) -> Result<CstRootNode> {
         let text = format!("{}: {error}", path.display());
         Error::new(ErrorKind::Malformed, text)
     };
-    if text.trim().is_empty() {
-        let error = malformed("the file is empty".into());
-        return Err(error.hint("write {} to it, or remove it"));
-    }
+    // As dockerd.
+    let text = if text.trim().is_empty() { "{}" } else { text };
     nvc_cdi::check_json(text).map_err(|error| {
         let error = malformed(error.message());
         let is_comment = |line: &str| line.trim_start().starts_with("//");

@@ -325,7 +325,7 @@ pub(super) mod tests {
     #[test]
     fn other_ids_are_refused_with_the_reason() {
         let listing = Listing::Gpus(pair());
-        let here = "devices here: 0-1, or their UUIDs";
+        let here = "devices here: 0, 1, or their UUIDs";
         for (id, reason) in [
             ("2", here),
             (

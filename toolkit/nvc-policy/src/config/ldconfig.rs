@@ -24,7 +24,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Value(format!(
-        "{LDCONFIG} value \"{value}\" is not host-relative (does not start with a '@')"
+        "{LDCONFIG} value \"{value}\" is not host-relative (does not start with a '@'; auto needs no program)"
     )))
 }
 

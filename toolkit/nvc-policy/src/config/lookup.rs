@@ -57,12 +57,14 @@ pub fn read(file: &Path) -> Result<LoadedConfig, Error> {
         .take(MAX_SIZE + 1)
         .read_to_end(&mut text)
         .map_err(|cause| failed("read", cause))?;
-    if text.len() as u64 > MAX_SIZE {
-        return Err(Error::Syntax("it is larger than 1 MiB".into()));
-    }
-    let text = String::from_utf8(text)
-        .map_err(|error| Error::Syntax(format!("it is not UTF-8: {}", error.utf8_error())))?;
     let name = file.display();
+    if text.len() as u64 > MAX_SIZE {
+        return Err(Error::Syntax(format!("{name}: it is larger than 1 MiB")));
+    }
+    let text = String::from_utf8(text).map_err(|error| {
+        let why = error.utf8_error();
+        Error::Syntax(format!("{name}: it is not UTF-8: {why}"))
+    })?;
     let mut loaded = parse(&text).map_err(|error| match error {
         Error::Syntax(what) => Error::Syntax(format!("{name}: {what}")),
         Error::Type(what) => Error::Type(format!("{name}: {what}")),

@@ -99,7 +99,8 @@ fn unknown_keys_are_warned_about() {
 fn an_ldconfig_of_the_image_must_be_allowed() {
     assert_eq!(
         failure("[nvidia-container-cli]\nldconfig = \"/sbin/ldconfig\""),
-        "nvidia-container-cli.ldconfig value \"/sbin/ldconfig\" is not host-relative (does not start with a '@'): \
+        "nvidia-container-cli.ldconfig value \"/sbin/ldconfig\" is not host-relative (does not start with a '@'; auto needs no \
+         program): \
          invalid config value"
     );
     assert!(failure("nvidia-container-cli.ldconfig = \"\"").contains("\"\" is not"));

@@ -18,7 +18,8 @@ pub(super) fn serve(job: &mut Job<'_>, default_kind: &str) -> Result<Option<Driv
         (false, true) => jit_cdi::serve(job, &own),
         (false, false) => Err(refused(
             "requesting a CDI device with vendor 'runtime.nvidia.com' is not supported when requesting other CDI devices",
-        )),
+        )
+        .hint(format!("{} has no kind: give each name one, as {}, or none", own[0], others[0]))),
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use libnvc::options::Ldconfig;
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
+use nix::sys::stat;
 use nix::unistd::{AccessFlags, access};
 use nvc_cdi::emit::{Format, text};
 use nvc_cdi::{STANDARD_DIRECTORIES, Spec, file, names, registry, version};
@@ -37,7 +38,14 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let options = options(line)?;
     let format = format(line)?;
     let output = line.text("output");
-    let target = (!output.is_empty()).then(|| file::output(Path::new(output), format));
+    let target = match Path::new(output) {
+        path if output.ends_with('/') || path.is_dir() => {
+            let file = path.join("nvidia.yaml");
+            return Err(invalid(format!("--output={output} is a directory"))
+                .hint(format!("name a file in it: {}", file.display())));
+        }
+        path => (!output.is_empty()).then(|| file::output(path, format)),
+    };
     let most = most_recent(line)?;
     if options.has_one_hook() {
         check_applies(&options.rendering.hooks.program.path)?;
@@ -81,6 +89,8 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
             registry::check_siblings(path, spec)?;
         }
     }
+    // Users read specifications, in new directories too.
+    stat::umask(stat::Mode::S_IWGRP | stat::Mode::S_IWOTH);
     for (path, spec) in &files {
         file::write(path, spec, format, Some(&comment))?;
         info!("Generated CDI spec with version {}", spec.cdi_version);

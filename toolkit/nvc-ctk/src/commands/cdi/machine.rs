@@ -1,7 +1,9 @@
 //! Describes this machine in a specification's comment, as far as procfs does, so that a timer can compare it later.
 //!
 //! NVML would wake a GPU that sleeps, and without persistence mode takes seconds. The listing of MIG devices in procfs
-//! costs nothing, and decides which devices a specification has: names, UUIDs and nodes follow from their numbers.
+//! costs nothing, and decides which devices a specification has: names, UUIDs and nodes follow from their numbers. At
+//! boot, modules that a desktop needs are loaded late: the driver's names in /proc/devices and the GPUs' displays in sysfs
+//! decide about the other nodes. /dev itself is not looked at, which a container may have as a volume.
 
 use std::fs;
 use std::hash::Hasher as _;
@@ -12,13 +14,15 @@ use libnvc::host::{DriverRoot, procfs};
 
 const CAPABILITIES: &str = "proc/driver/nvidia/capabilities";
 
-/// The driver's version, and the MIG devices.
+/// The driver's version, the MIG devices, and what else has nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Machine {
     /// The version of the loaded module; empty without one.
     driver: String,
     /// A hash of the list of MIG devices; None if there is none.
     mig: Option<String>,
+    /// A hash of the drivers and displays that have nodes; empty in files of earlier versions.
+    nodes: String,
 }
 
 /// Returns a short hash of a text (FNV-1a); forging it has no benefit.
@@ -42,6 +46,7 @@ impl Machine {
         Self {
             driver: driver.unwrap_or_default(),
             mig: (!instances.is_empty()).then(|| mark(&instances.join("\n"))),
+            nodes: mark(&nodes(root).join("\n")),
         }
     }
 
@@ -52,15 +57,17 @@ impl Machine {
             version => version,
         };
         let mig = self.mig.as_deref().unwrap_or("none");
-        format!("driver {driver}, MIG {mig}")
+        format!("driver {driver}, MIG {mig}, nodes {}", self.nodes)
     }
 
     fn parse(text: &str) -> Option<Self> {
         let (driver, mig) = text.strip_prefix("driver ")?.split_once(", MIG ")?;
+        let (mig, nodes) = mig.split_once(", nodes ").unwrap_or((mig, ""));
         let some = |word: &str| (word != "none").then(|| word.to_owned());
         Some(Self {
             driver: some(driver).unwrap_or_default(),
             mig: some(mig),
+            nodes: nodes.to_owned(),
         })
     }
 
@@ -78,6 +85,9 @@ impl Machine {
         };
         if before.mig != self.mig {
             return Some("was made for other MIG devices".into());
+        }
+        if !before.nodes.is_empty() && before.nodes != self.nodes {
+            return Some("was made when other kernel modules were loaded".into());
         }
         (self.mig.is_some() && before.driver != self.driver).then(|| {
             format!(
@@ -98,6 +108,30 @@ fn instances(capabilities: &Path) -> Vec<String> {
             found.extend(compute.map(|(ci, _)| format!("{gpu}/{gi}/{ci}")));
         }
     }
+    found
+}
+
+/// Returns the driver's names in /proc/devices, and those of its GPUs' DRM nodes.
+fn nodes(root: &Path) -> Vec<String> {
+    let devices = fs::read(root.join("proc/devices")).unwrap_or_default();
+    let devices = String::from_utf8_lossy(&devices);
+    let names = devices.split_ascii_whitespace();
+    let mut found: Vec<_> = names
+        .filter(|name| name.starts_with("nvidia"))
+        .map(str::to_owned)
+        .collect();
+    let gpus = DriverRoot::open(root).map_or_else(|_| Vec::new(), |root| procfs::gpus(&root));
+    for gpu in gpus {
+        let displays = root
+            .join("sys/bus/pci/devices")
+            .join(&gpu.busid)
+            .join("drm");
+        for start in ["card", "renderD"] {
+            let names = below(&displays, start).into_iter();
+            found.extend(names.map(|(name, _)| format!("{} {name}", gpu.busid)));
+        }
+    }
+    found.sort();
     found
 }
 
@@ -131,13 +165,30 @@ mod tests {
         add("capabilities/gpu0/mig");
         version("570.1.2");
         let plain = now();
-        assert_eq!(plain.to_text(), "driver 570.1.2, MIG none");
+        let nodes = plain.nodes.clone();
+        assert_eq!(
+            plain.to_text(),
+            format!("driver 570.1.2, MIG none, nodes {nodes}")
+        );
         assert_eq!(Machine::parse(&plain.to_text()), Some(plain.clone()));
         let recorded = plain.to_text();
         assert_eq!(plain.change_since(Some(&recorded)), None);
         assert_eq!(plain.change_since(None), None);
         version("575.1.2");
         assert_eq!(now().change_since(Some(&recorded)), None);
+
+        let of_earlier_versions = Some("driver 570.1.2, MIG none");
+        add("gpus/0000:01:00.0");
+        let displays = "sys/bus/pci/devices/0000:01:00.0/drm";
+        fs::create_dir_all(root.path().join(displays).join("card1")).unwrap();
+        let with_display = now();
+        fs::write(root.path().join("proc/devices"), "195 nvidia-modeset\n").unwrap();
+        for before in [plain.clone(), with_display] {
+            assert!(now().change_since(Some(&before.to_text())).is_some());
+        }
+        assert_eq!(now().change_since(of_earlier_versions), None);
+        fs::remove_file(root.path().join("proc/devices")).unwrap();
+        fs::remove_dir_all(root.path().join("sys")).unwrap();
 
         add("capabilities/gpu0/mig/gi1/ci0");
         let (divided, text) = (now(), now().to_text());

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::programs::Programs;
+use crate::engine::change;
 use crate::engine::daemon::is_of;
 
 /// Bundles of running containers, as `NAMESPACE/ID` below these directories.
@@ -23,9 +24,6 @@ const DOCKERS: &str = "moby";
 
 /// The name of the process that watches over a container of CRI-O or Podman.
 const CONMON: &str = "conmon";
-
-/// Size limit of the files that are read.
-const MAX_SIZE: u64 = 64 << 10;
 
 /// The number of containers that a message names.
 const NAMED: usize = 5;
@@ -166,15 +164,8 @@ fn of_conmon(line: &str, programs: &Programs<'_>) -> Option<Container> {
     })
 }
 
-/// Returns the text of a small regular file.
 fn text(path: &Path) -> Option<String> {
-    use std::io::Read as _;
-    let facts = fs::symlink_metadata(path).ok()?;
-    facts.is_file().then_some(())?;
-    let mut text = String::new();
-    let file = fs::File::open(path).ok()?;
-    file.take(MAX_SIZE).read_to_string(&mut text).ok()?;
-    Some(text)
+    change::read(path).ok().flatten()
 }
 
 #[cfg(test)]
