@@ -244,6 +244,9 @@ const ALLOWED: &[(&str, &str, usize, &str)] = &[
         "docker's progress when it pulls an image",
     ),
     ("nvc-docker/src/wrapper/run.rs", "stdout()", 2, ANSWER),
+    ("nvc-node/src/run.rs", "Log for ", 1, FORMATS),
+    ("nvc-node/src/run.rs", "set_logger(", 1, FORMATS),
+    ("nvc-node/src/run.rs", "stdout()", 1, ANSWER),
 ];
 
 #[test]
