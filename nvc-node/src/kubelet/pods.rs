@@ -1,8 +1,7 @@
 //! Asks the kubelet which devices its device plugins have given to pods: another program may give the same GPUs.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use h2::client;
@@ -30,16 +29,17 @@ pub(crate) struct Pods {
 }
 
 impl Pods {
-    /// Returns what plugins have given; nothing if this program was not given the kubelet's socket.
+    /// Returns what plugins have given; nothing if this program was not given the socket's directory.
     ///
     /// # Errors
-    /// The kubelet does not answer.
+    /// The kubelet does not answer, as while it starts.
     pub(crate) async fn given(&self) -> Result<Given> {
+        if !self.socket.parent().is_some_and(Path::exists) {
+            return Ok(Given::new());
+        }
         let failed = |cause: String| Error::fault(ErrorKind::System, self.socket.display(), cause);
-        let stream = match UnixStream::connect(&self.socket).await {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Given::new()),
-            stream => stream.map_err(|error| failed(error.to_string()))?,
-        };
+        let stream = UnixStream::connect(&self.socket).await;
+        let stream = stream.map_err(|error| failed(error.to_string()))?;
         let answer = timeout(DEADLINE, list(stream)).await;
         let answer = answer
             .unwrap_or_else(|_| Err("no answer".into()))
@@ -105,9 +105,20 @@ async fn list(stream: UnixStream) -> Result<ListPodResourcesResponse, String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::proto::pods::{ContainerDevices, ContainerResources, PodResources};
+
+    #[tokio::test]
+    async fn a_kubelet_that_is_away_is_no_empty_list() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("kubelet.sock");
+        let pods = Pods { socket };
+        assert!(pods.given().await.is_err());
+        drop(directory);
+        assert!(pods.given().await.unwrap().is_empty());
+    }
 
     #[test]
     fn devices_have_their_pods() {
