@@ -52,14 +52,15 @@ pub(super) fn session(options: &Find, gpus: GpusAsked) -> Result<DriverSession> 
 /// Opens the root of the device nodes, which nobody else may exchange.
 pub(super) fn dev_root(options: &Find) -> Result<DriverRoot> {
     let path = &options.dev_root;
-    Exposure::of_nodes(path)?;
-    DriverRoot::open(path).map_err(|error| {
+    let root = DriverRoot::open(path).map_err(|error| {
         let error = error.context("no device nodes");
         if *path == options.driver_root {
             return error;
         }
         error.hint("name the directory that has /dev with --dev-root")
-    })
+    })?;
+    Exposure::of_nodes(path)?;
+    Ok(root)
 }
 
 /// Returns all files of the driver. `version` is the kernel driver's; if it is unknown, that of the libraries.

@@ -83,6 +83,17 @@ fn no_mode_names_nodes_that_others_can_exchange() {
         let why = format!("every user may write to {}", dir.path().display());
         assert!(error.contains(&why), "{mode:?}: {error}");
     }
+    // A root that is missing names no node, wherever it would be.
+    let mut options = options(false);
+    let missing = dir.path().join("missing");
+    options.find = Find {
+        dev_root: missing.clone(),
+        driver_root: missing.clone(),
+        ..Find::new(Mode::Nvml)
+    };
+    let error = generate(&options).unwrap_err().message();
+    assert!(error.starts_with("no device nodes"), "{error}");
+    assert!(error.contains(&*missing.to_string_lossy()), "{error}");
 }
 
 /// Contains every kind of intent.
