@@ -103,6 +103,7 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
         Ok(given) => given,
         Err(error) => {
             report.state();
+            report.print(&hook.help());
             return Err(error);
         }
     };
