@@ -74,6 +74,8 @@ def commanded(command):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # As a real one: an answer is two writes, and the second would wait for an acknowledgement of the first.
+    disable_nagle_algorithm = True
 
     def log_message(self, *_):
         pass
