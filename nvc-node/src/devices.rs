@@ -9,6 +9,7 @@ use k8s_openapi::api::resource::v1::{
     Device, DeviceAttribute, DeviceCapacity, DeviceTaint, DeviceToleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use libnvc::host::monitor::MigPlacement;
 
 use crate::machine::{Gpu, Health, Machine, Mig};
 use crate::options::DRIVER;
@@ -33,7 +34,7 @@ impl Entry<'_> {
                 let profile: String = mig.profile.chars().filter(|c| *c != '.').collect();
                 // Words such as `+me` are not part of a name.
                 let profile = profile.replace('+', "-");
-                let (id, start) = (mig.profile_id, mig.start);
+                let (id, start) = (mig.placement.profile, mig.placement.start);
                 format!("gpu-{minor}-mig-{profile}-{id}-{start}")
             }
         }
@@ -140,18 +141,20 @@ fn device(entry: &Entry<'_>, machine: &Machine, sys: &Path) -> Device {
             add("type", text("mig"));
             add("parentUUID", text(&gpu.uuid));
             add("profile", text(&mig.profile));
+            let has = &mig.attributes;
             for (name, count) in [
-                ("multiprocessors", mig.multiprocessors),
-                ("copyEngines", mig.copy_engines),
-                ("decoders", mig.decoders),
-                ("encoders", mig.encoders),
-                ("jpegEngines", mig.jpeg_engines),
-                ("ofaEngines", mig.ofa_engines),
+                ("multiprocessors", has.multiprocessors),
+                ("copyEngines", has.copy_engines),
+                ("decoders", has.decoders),
+                ("encoders", has.encoders),
+                ("jpegEngines", has.jpeg_engines),
+                ("ofaEngines", has.ofa_engines),
             ] {
                 have(name.into(), Quantity(count.to_string()));
             }
-            have("memory".into(), bytes(mig.memory));
-            for slice in mig.start..mig.start.saturating_add(mig.size.min(16)) {
+            have("memory".into(), bytes(has.memory << 20));
+            let MigPlacement { start, size, .. } = mig.placement;
+            for slice in start..start.saturating_add(size.min(16)) {
                 have(format!("memorySlice{slice}"), Quantity("1".into()));
             }
         }
@@ -277,6 +280,8 @@ fn architecture(compute: (u32, u32)) -> &'static str {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 pub(crate) mod tests {
+    use libnvc::host::monitor::MigAttributes;
+
     use super::*;
 
     /// A machine with a whole GPU and one with a MIG device.
@@ -298,16 +303,19 @@ pub(crate) mod tests {
             uuid: "MIG-0".into(),
             profile: "1g.12gb".into(),
             instances: (1, 0),
-            profile_id: 19,
-            start: 2,
-            size: 1,
-            multiprocessors: 16,
-            copy_engines: 1,
-            decoders: 1,
-            encoders: 0,
-            jpeg_engines: 1,
-            ofa_engines: 0,
-            memory: 11_008 << 20,
+            placement: MigPlacement {
+                profile: 19,
+                start: 2,
+                size: 1,
+            },
+            attributes: MigAttributes {
+                multiprocessors: 16,
+                copy_engines: 1,
+                decoders: 1,
+                jpeg_engines: 1,
+                memory: 11_008,
+                ..MigAttributes::default()
+            },
             health: Health::Well,
         };
         let divided = Gpu {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use libnvc::host::monitor::{MigAttributes, MigPlacement};
 use libnvc::host::query::QueryProgram;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -84,19 +85,8 @@ pub struct Mig {
     pub profile: String,
     /// Its GPU instance and compute instance.
     pub instances: (u32, u32),
-    /// NVML's number of the GPU instance's profile.
-    pub profile_id: u32,
-    /// Its memory slices: the first one, and how many.
-    pub start: u32,
-    pub size: u32,
-    pub multiprocessors: u32,
-    pub copy_engines: u32,
-    pub decoders: u32,
-    pub encoders: u32,
-    pub jpeg_engines: u32,
-    pub ofa_engines: u32,
-    /// Bytes.
-    pub memory: u64,
+    pub placement: MigPlacement,
+    pub attributes: MigAttributes,
     #[serde(skip)]
     pub health: Health,
 }

@@ -157,8 +157,12 @@ fn an_xid_of_a_mig_device_is_its_own() {
     let divided = watch.borrow().as_ref().as_ref().unwrap().gpus[1].clone();
     assert!(divided.is_divided);
     let mig = &divided.migs[1];
-    assert_eq!((mig.profile.as_str(), mig.profile_id), ("2g.20gb", 14));
-    assert_eq!((mig.start, mig.size, mig.memory), (1, 2, 20 << 30));
+    assert_eq!(
+        (mig.profile.as_str(), mig.placement.profile),
+        ("2g.20gb", 14)
+    );
+    assert_eq!((mig.placement.start, mig.placement.size), (1, 2));
+    assert_eq!(mig.attributes.memory << 20, 20 << 30);
     machine.insist(
         &watch,
         &format!("xid gpu={DIVIDED} code=63 gi=2 ci=0"),

@@ -148,20 +148,14 @@ fn found(facts: &GpuFacts) -> Found {
 fn mig(facts: &MigFacts) -> Option<Mig> {
     let (_, profile) = facts.name.as_deref()?.rsplit_once("MIG ")?;
     let (attributes, placement) = (facts.attributes?, facts.placement?);
+    // Nor of one whose bytes are no number.
+    attributes.memory.checked_mul(1 << 20)?;
     Some(Mig {
         uuid: facts.uuid.clone(),
         profile: profile.into(),
         instances: (facts.gpu_instance, facts.compute_instance),
-        profile_id: placement.profile,
-        start: placement.start,
-        size: placement.size,
-        multiprocessors: attributes.multiprocessors,
-        copy_engines: attributes.copy_engines,
-        decoders: attributes.decoders,
-        encoders: attributes.encoders,
-        jpeg_engines: attributes.jpeg_engines,
-        ofa_engines: attributes.ofa_engines,
-        memory: attributes.memory.checked_mul(1 << 20)?,
+        placement,
+        attributes,
         health: Health::Well,
     })
 }

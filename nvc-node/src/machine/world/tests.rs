@@ -1,3 +1,4 @@
+use libnvc::host::monitor::{MigAttributes, MigPlacement};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -24,16 +25,19 @@ fn mig(gpu: u32, instance: u32) -> Mig {
         uuid: format!("MIG-{gpu}-{instance}"),
         profile: "1g.10gb".into(),
         instances: (instance, 0),
-        profile_id: 19,
-        start: instance,
-        size: 1,
-        multiprocessors: 16,
-        copy_engines: 1,
-        decoders: 1,
-        encoders: 0,
-        jpeg_engines: 0,
-        ofa_engines: 0,
-        memory: 1 << 30,
+        placement: MigPlacement {
+            profile: 19,
+            start: instance,
+            size: 1,
+        },
+        attributes: MigAttributes {
+            multiprocessors: 16,
+            copy_engines: 1,
+            decoders: 1,
+            jpeg_engines: 0,
+            memory: 1 << 10,
+            ..MigAttributes::default()
+        },
         health: Health::Well,
     }
 }
