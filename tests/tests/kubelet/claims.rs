@@ -296,54 +296,40 @@ pub(crate) fn a_full_disk() {
     let records = node.scratch.join("plugins/gpu.nvidia.com/claims");
     fs::create_dir_all(&records).unwrap();
     for directory in [node.scratch.join("cdi"), records] {
-        let (tmpfs, size) = (Some("tmpfs"), Some("size=16k,mode=755"));
-        mount(tmpfs, &directory, tmpfs, MsFlags::empty(), size).unwrap();
+        let tmpfs = |flags: MsFlags, options: &str| {
+            mount(
+                Some("tmpfs"),
+                &directory,
+                Some("tmpfs"),
+                flags,
+                Some(options),
+            )
+            .unwrap();
+        };
+        tmpfs(MsFlags::empty(), "size=16k,mode=755");
         fill(&directory.join("other"));
         let said = node.refused("a");
         assert!(said.contains("no space left on device"), "{said}");
         assert!(said.contains(directory.to_str().unwrap()), "{said}");
         assert_eq!(node.files(), ["other"]);
         // Nor without inodes or rights.
-        let options = Some("size=1m,nr_inodes=2");
-        mount(
-            Some("tmpfs"),
-            &directory,
-            tmpfs,
-            MsFlags::MS_REMOUNT,
-            options,
-        )
-        .unwrap();
+        let options = "size=1m,nr_inodes=2";
+        tmpfs(MsFlags::MS_REMOUNT, options);
         let said = node.refused("a");
         assert!(said.contains("no space left on device"), "{said}");
-        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-        mount(Some("tmpfs"), &directory, tmpfs, flags, options).unwrap();
+        tmpfs(MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, options);
         let said = node.refused("a");
         assert!(said.contains("read-only file system"), "{said}");
-        let options = Some("size=1m,nr_inodes=0");
-        mount(
-            Some("tmpfs"),
-            &directory,
-            tmpfs,
-            MsFlags::MS_REMOUNT,
-            options,
-        )
-        .unwrap();
+        let options = "size=1m,nr_inodes=0";
+        tmpfs(MsFlags::MS_REMOUNT, options);
         fs::remove_file(directory.join("other")).unwrap();
         node.prepared("a");
         // It keeps what it had.
         let had = fs::read(node.specification("a")).unwrap();
-        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-        mount(Some("tmpfs"), &directory, tmpfs, flags, options).unwrap();
+        tmpfs(MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, options);
         assert_ne!(node.prepare("a")["error"], "");
         assert_eq!(fs::read(node.specification("a")).unwrap(), had);
-        mount(
-            Some("tmpfs"),
-            &directory,
-            tmpfs,
-            MsFlags::MS_REMOUNT,
-            options,
-        )
-        .unwrap();
+        tmpfs(MsFlags::MS_REMOUNT, options);
         node.unprepared("a");
         assert_eq!(node.files(), [] as [String; 0]);
     }
