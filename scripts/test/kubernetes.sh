@@ -53,7 +53,7 @@ cp scripts/packages/image.sh "$work/engines/image.sh"
 pods=${work##*/}-pods
 end() {
   trap - EXIT
-  # The machine's first process is in it, and all others end with that one.
+  # The machine's first process is in it, and all others end with that one. After a normal end it is gone.
   xargs -r kill -KILL < "$cgroup/cgroup.procs" 2> /dev/null || true
   local directory
   for directory in "/sys/fs/cgroup/$pods" /sys/fs/cgroup/*/"$pods"; do

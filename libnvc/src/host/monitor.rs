@@ -135,7 +135,7 @@ fn start(
     Conversation::start(QueryProcess::start(program), request, question, None)
 }
 
-/// Queries the versions, and of each GPU what somebody needs to know who gives it away, in NVML's order. A GPU that
+/// Queries the versions, and what an allocator of GPUs needs to know about each, in NVML's order. A GPU that
 /// fails, crashes the process or hangs has its reason there, and the others their facts.
 ///
 /// # Errors

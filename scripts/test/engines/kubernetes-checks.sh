@@ -204,6 +204,7 @@ test_5_errors() {
 uuid=GPU-51a2d1c0-64a7-4f6e-8d3b-0c9c5e2f7a10
 gpu_event() { echo "$1" >> /etc/nvidia-sim/events; }
 taints_are() { # LINES
+  # No line at all is an answer, too.
   kubectl get resourceslices -o 'jsonpath={range .items[*].spec.devices[*]}{.name}{range .taints[*]} {.key}={.value}{end}{"\n"}{end}' |
     { grep = || true; } | diff <([ $# = 0 ] || printf '%s\n' "$@") -
 }

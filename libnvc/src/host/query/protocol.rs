@@ -78,7 +78,7 @@ pub(crate) enum Question {
     Facts,
     /// Current state of these GPUs.
     Status(Vec<u32>),
-    /// Versions, and the facts about GPUs that somebody needs who gives them away; without these GPUs.
+    /// Versions, and what an allocator of GPUs needs to know about each; without these GPUs.
     Devices { skip: Vec<u32> },
     /// Events of these GPUs, until the asking process closes its socket.
     Events(Vec<u32>),

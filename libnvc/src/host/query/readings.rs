@@ -47,7 +47,7 @@ pub(super) fn identities(nvml: &Nvml, cuda: &Result<Cuda, CudaError>) -> Result<
     Ok(Facts { driver, cuda, gpus })
 }
 
-/// Reads what somebody needs to know who gives a GPU away; fails if the GPU does.
+/// Reads what an allocator needs to know about a GPU; fails if the GPU does.
 pub(super) fn device(nvml: &Nvml, index: u32) -> Result<GpuFacts, DriverMessage> {
     let (device, mut facts) = identity(nvml, index)?;
     let failed = |failure| DriverMessage(fault(nvml, failure).to_string());
