@@ -9,8 +9,9 @@
 #
 # debootstrap makes each root (once, kept in target/fresh). The script copies it and enters it with pivot_root in new
 # mount and pid namespaces, with git, make and a clone of the last commit. The host provides the kernel, the network,
-# the Rust toolchain and the sources that cargo has downloaded (read-only mounts); scripts/setup.sh must install
-# everything else. Needs root, debootstrap, network, and 15 GB of disk.
+# the Rust toolchain and the sources that cargo has downloaded (read-only mounts), and the authorities that it trusts
+# (a network may have one of its own); scripts/setup.sh must install everything else. As in .ci/run, builds are
+# without debug information. Needs root, debootstrap, network, and 8 GB of disk.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
@@ -61,6 +62,7 @@ prepare() { # NAME: the root to enter
   git clone -q . "$root/root/nvc"
   mkdir -p "$root/toolchain" "$root/root/.cargo/registry"
   cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+  cp -L /etc/ssl/certs/ca-certificates.crt "$root/authorities.crt"
   echo "$1" > "$root/name"
 }
 
@@ -83,7 +85,8 @@ umount -l old
 rmdir old
 cd /root/nvc
 exec env -i HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/toolchain/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-  CARGO_NET_OFFLINE=true DEBIAN_FRONTEND=noninteractive NVC_TEST_LONG="$5" sh -c "$4"
+  CARGO_NET_OFFLINE=true CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 SSL_CERT_FILE=/authorities.crt \
+  DEBIAN_FRONTEND=noninteractive NVC_TEST_LONG="$5" sh -c "$4"
 SCRIPT
 )
 
