@@ -1,118 +1,15 @@
-//! Parses the command line and the environment: names and defaults are NVIDIA's.
+//! Parses the command line and the environment.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use libnvc::{Error, ErrorKind, Result};
-use nvc_options::Opt;
+use nvc_options::node::{OPTIONS, PROGRAM};
 use nvc_options::scan::{Scanned, URFAVE, scan};
-use nvc_options::table::{flag, value};
+use nvc_program::hints::nearest_option;
 
 /// The driver's name. Its sockets, files and devices are called after it.
 pub const DRIVER: &str = "gpu.nvidia.com";
-
-/// The options. The hidden ones are accepted since NVIDIA's chart sets them, and have no effect.
-pub static TABLE: [Opt; 29] = [
-    value("node-name", "NAME", "Name of the node").env(&["NODE_NAME"]),
-    value(
-        "cdi-root",
-        "DIR",
-        "Directory of the specifications of claims",
-    )
-    .env(&["CDI_ROOT"])
-    .default("/etc/cdi"),
-    value(
-        "nvidia-driver-root",
-        "DIR",
-        "Root of the driver on the host",
-    )
-    .env(&["NVIDIA_DRIVER_ROOT", "HOST_DRIVER_ROOT"])
-    .default("/"),
-    value(
-        "container-driver-root",
-        "DIR",
-        "Root of the driver, as this program sees it",
-    )
-    .env(&["DRIVER_ROOT_CTR_PATH"])
-    .default("/driver-root"),
-    value("nvidia-cdi-hook-path", "FILE", "Hook program on the host")
-        .env(&["NVIDIA_CDI_HOOK_PATH"]),
-    value(
-        "kubelet-registrar-directory-path",
-        "DIR",
-        "Directory in which the kubelet looks for drivers",
-    )
-    .env(&["KUBELET_REGISTRAR_DIRECTORY_PATH"])
-    .default("/var/lib/kubelet/plugins_registry"),
-    value(
-        "kubelet-plugins-directory-path",
-        "DIR",
-        "Directory of the drivers' own files",
-    )
-    .env(&["KUBELET_PLUGINS_DIRECTORY_PATH"])
-    .default("/var/lib/kubelet/plugins"),
-    value(
-        "healthcheck-port",
-        "PORT",
-        "Port of grpc.health.v1; negative for none",
-    )
-    .env(&["HEALTHCHECK_PORT"])
-    .default("-1"),
-    value(
-        "additional-xids-to-ignore",
-        "LIST",
-        "XIDs that say nothing about a GPU",
-    )
-    .env(&["ADDITIONAL_XIDS_TO_IGNORE"]),
-    value(
-        "kubeconfig",
-        "FILE",
-        "How to reach the API server; the pod's own account if empty",
-    )
-    .env(&["KUBECONFIG"]),
-    value(
-        "feature-gates",
-        "LIST",
-        "Gates of NVIDIA's driver; none has an effect",
-    )
-    .env(&["FEATURE_GATES"]),
-    value("v", "LEVEL", "Verbosity; from 5 on, messages for debugging").default("0"),
-    flag("help", "Print this text").short('h'),
-    flag("version", "Print the version"),
-    value("namespace", "NAME", "").env(&["NAMESPACE"]).hidden(),
-    value("host-root", "DIR", "").env(&["HOST_ROOT"]).hidden(),
-    value("image-name", "NAME", "")
-        .env(&["IMAGE_NAME"])
-        .hidden(),
-    value("image-pull-secrets", "LIST", "")
-        .env(&["IMAGE_PULL_SECRETS"])
-        .hidden(),
-    value("image-pull-policy", "WORD", "")
-        .env(&["IMAGE_PULL_POLICY"])
-        .hidden(),
-    value("service-account-name", "NAME", "")
-        .env(&["SERVICE_ACCOUNT_NAME"])
-        .hidden(),
-    value("http-endpoint", "ADDRESS", "")
-        .env(&["HTTP_ENDPOINT"])
-        .hidden(),
-    value("metrics-path", "PATH", "")
-        .env(&["METRICS_PATH"])
-        .hidden(),
-    value("consumable-shares", "WORD", "")
-        .env(&["CONSUMABLE_SHARES"])
-        .hidden(),
-    value("kube-api-qps", "NUMBER", "")
-        .env(&["KUBE_API_QPS"])
-        .hidden(),
-    value("kube-api-burst", "NUMBER", "")
-        .env(&["KUBE_API_BURST"])
-        .hidden(),
-    value("vmodule", "LIST", "").hidden(),
-    value("logging-format", "WORD", "").hidden(),
-    value("log-flush-frequency", "TIME", "").hidden(),
-    value("log-json-info-buffer-size", "SIZE", "").hidden(),
-];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -152,24 +49,26 @@ pub fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> 
         mistake,
         words: others,
         ..
-    } = scan(&URFAVE, &[&TABLE], words);
+    } = scan(&URFAVE, &[&OPTIONS], words);
     if let Some(mistake) = mistake {
-        return Err(
-            invalid(mistake.by_urfave()).hint("gpu-kubelet-plugin --help lists the options")
-        );
+        let known = OPTIONS.iter().filter(|opt| !opt.hidden);
+        let known: Vec<_> = known.map(|opt| opt.long).collect();
+        let near = nearest_option(&mistake.name.to_string_lossy(), &known);
+        let hint = near.unwrap_or_else(|| format!("{PROGRAM} --help lists the options"));
+        return Err(invalid(mistake.by_urfave()).hint(hint));
     }
     if let Some(word) = others.first() {
         return Err(invalid(format!("\"{}\" is no option", word.display())));
     }
     if given.flag("help") {
-        return Ok(Invocation::Print(help()));
+        return Ok(Invocation::Print(nvc_help::text(nvc_help::node(), &[])));
     }
     if given.flag("version") {
         let version = env!("CARGO_PKG_VERSION");
-        return Ok(Invocation::Print(format!("gpu-kubelet-plugin {version}\n")));
+        return Ok(Invocation::Print(format!("{PROGRAM} {version}\n")));
     }
     let text = |name: &str| -> Result<String> {
-        let opt = TABLE.iter().find(|opt| opt.long == name);
+        let opt = OPTIONS.iter().find(|opt| opt.long == name);
         let (names, default) = opt.map(|opt| (opt.env, opt.default)).unwrap_or_default();
         let of_environment = || names.iter().find_map(|name| variable(name));
         let value = given
@@ -240,29 +139,6 @@ pub fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> 
     })))
 }
 
-fn help() -> String {
-    let mut text = "Usage: gpu-kubelet-plugin [options]\n\n\
-                    Gives GPUs to pods that claim them, as the driver gpu.nvidia.com of Kubernetes' Dynamic Resource \
-                    Allocation.\n\n"
-        .to_owned();
-    for opt in TABLE.iter().filter(|opt| !opt.hidden) {
-        let value = opt
-            .takes
-            .name()
-            .map(|name| format!(" {name}"))
-            .unwrap_or_default();
-        text += &format!("  --{}{value}\n        {}", opt.long, opt.help);
-        if !opt.default.is_empty() {
-            text += &format!(" (default {})", opt.default);
-        }
-        if !opt.env.is_empty() {
-            text += &format!(" [{}]", opt.env.join(", "));
-        }
-        text += "\n";
-    }
-    text
-}
-
 fn invalid(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
 }
@@ -291,9 +167,11 @@ mod tests {
             ("IMAGE_NAME", "x"),
             ("FEATURE_GATES", ""),
         ];
-        let Ok(Invocation::Serve(options)) =
-            options("-v 6 --additional-xids-to-ignore=13,14", &environment)
-        else {
+        // As the chart's command, and what klog has.
+        let Ok(Invocation::Serve(options)) = options(
+            "-v 6 --log-json-split-stream --additional-xids-to-ignore=13,14",
+            &environment,
+        ) else {
             panic!("refused");
         };
         assert_eq!(options.cdi_root, PathBuf::from("/var/run/cdi"));
@@ -312,6 +190,7 @@ mod tests {
         for (line, said) in [
             ("", "the name of the node is missing"),
             ("--node-name=a x", "\"x\" is no option"),
+            ("--cdi-rot=/x", "flag provided but not defined: -cdi-rot"),
             (
                 "--node-name=a --cdi-root=x",
                 "--cdi-root \"x\" is not an absolute path",
@@ -323,5 +202,7 @@ mod tests {
         ] {
             assert_eq!(options(line, &[]).unwrap_err().message(), said);
         }
+        let near = options("--cdi-rot=/x", &[]).unwrap_err().advice();
+        assert_eq!(near.as_deref(), Some("did you mean --cdi-root?"));
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use libnvc::{Error, ErrorKind, Result};
 use nvc_generate::HookProgram;
-use nvc_program::messages::{self, write_line};
+use nvc_program::hints::{Reader, one_line};
+use nvc_program::messages;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -60,10 +61,7 @@ pub fn run() -> u8 {
     match done {
         Ok(()) => 0,
         Err(error) => {
-            log::error!("{}", error.message());
-            if let Some(hint) = error.advice() {
-                write_line(&format!("hint: {hint}"));
-            }
+            log::error!("{}", one_line(&error, Reader::Node));
             1
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::Uri;
 use libnvc::{Error, Result, printable_up_to};
+use nvc_program::hints::{Reader, one_line};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -168,10 +169,7 @@ impl DraPlugin for Claims {
 /// Returns an error with its way out, for the pod's events, after logging it. An API server's answer or a claim may be
 /// in it.
 fn said(what: &str, namespace: &str, name: &str, error: &Error) -> String {
-    let text = match error.advice() {
-        Some(hint) => format!("{} (hint: {hint})", error.message()),
-        None => error.message(),
-    };
+    let text = one_line(error, Reader::Node);
     let text = printable_up_to(MAX_TEXT, &text);
     log::warn!("{namespace}/{name} is {what}: {text}");
     text.into_owned()

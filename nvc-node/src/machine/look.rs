@@ -6,6 +6,7 @@ use libnvc::host::Identity;
 use libnvc::host::monitor::{self, GpuFacts, MigFacts};
 use libnvc::host::query::QueryRequest;
 use libnvc::{Error, ErrorKind};
+use nvc_program::hints::{Reader, one_line};
 
 use super::footprint::is_loaded;
 use super::{Gpu, Health, Mig, Source};
@@ -80,10 +81,10 @@ impl Looker {
                     .collect(),
             },
             Err(error) if error.kind() == ErrorKind::DriverUnavailable => Look::NoDriver {
-                reason: reason(&error),
+                reason: one_line(&error, Reader::Node),
                 is_loaded: is_loaded(&self.source.driver_root),
             },
-            Err(error) => Look::Silence(reason(&error)),
+            Err(error) => Look::Silence(one_line(&error, Reader::Node)),
         }
     }
 
@@ -106,14 +107,6 @@ pub(super) fn request(source: &Source) -> QueryRequest {
         library_search: Vec::new(),
         wsl_library: None,
         deadline: DEADLINE,
-    }
-}
-
-/// Returns an error's message with its hint.
-fn reason(error: &Error) -> String {
-    match error.advice() {
-        Some(advice) => format!("{}: {advice}", error.message()),
-        None => error.message(),
     }
 }
 

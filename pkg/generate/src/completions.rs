@@ -9,6 +9,7 @@ use std::path::Path;
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{Shell, generate};
 use nvc_options::args::PROGRAM;
+use nvc_options::node;
 
 /// Stands for the UUIDs of GPUs among the values of an option.
 pub(crate) const GPUS: &str = "@gpus@";
@@ -18,7 +19,8 @@ const LIST: &str = r#"$(grep -rhosE "GPU-[0-9a-f-]+" /proc/driver/nvidia/gpus)"#
 
 /// Writes below `share`.
 pub(crate) fn write(share: &Path) -> io::Result<()> {
-    write_of(PROGRAM, table, share)
+    write_of(PROGRAM, table, share)?;
+    write_of(node::PROGRAM, node_table, share)
 }
 
 /// Writes those of a program with this table.
@@ -89,10 +91,27 @@ fn table() -> Command {
         .mut_subcommands(|command| command.mut_args(describe))
 }
 
+/// The options of gpu-kubelet-plugin.
+fn node_table() -> Command {
+    nvc_help::node().mut_args(describe)
+}
+
 fn describe(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
-        "debug" | "ldcache" => arg.value_hint(ValueHint::FilePath),
-        "root" | "ROOTFS" => arg.value_hint(ValueHint::DirPath),
+        "debug" | "ldcache" | "kubeconfig" | "nvidia-cdi-hook-path" => {
+            arg.value_hint(ValueHint::FilePath)
+        }
+        "root"
+        | "ROOTFS"
+        | "cdi-root"
+        | "nvidia-driver-root"
+        | "container-driver-root"
+        | "kubelet-registrar-directory-path"
+        | "kubelet-plugins-directory-path" => arg.value_hint(ValueHint::DirPath),
+        "node-name" => arg.value_hint(ValueHint::Hostname),
+        "healthcheck-port" | "additional-xids-to-ignore" | "feature-gates" | "v" => {
+            arg.value_hint(ValueHint::Other)
+        }
         "ldconfig" => arg.value_hint(ValueHint::AnyPath),
         "user" => arg.value_hint(ValueHint::Username),
         "format" => arg.value_parser(["text", "json"]),
@@ -113,8 +132,8 @@ pub(crate) mod tests {
 
     #[test]
     fn every_value_is_described() {
-        let table = table();
-        let commands = std::iter::once(&table).chain(table.get_subcommands());
+        let (table, node) = (table(), node_table());
+        let commands = [&table, &node].into_iter().chain(table.get_subcommands());
         for arg in commands.flat_map(Command::get_arguments) {
             let described =
                 arg.get_value_hint() != ValueHint::Unknown || !arg.get_possible_values().is_empty();
@@ -178,6 +197,11 @@ pub(crate) mod tests {
         ] {
             let words = [&[PROGRAM], words].concat();
             assert_eq!(offered_by_bash(&script, &words), offered, "{words:?}");
+        }
+        let plugin = "gpu-kubelet-plugin";
+        let script = share.join("bash-completion/completions").join(plugin);
+        for (word, offered) in [("--kubec", "--kubeconfig"), ("--image", "")] {
+            assert_eq!(offered_by_bash(&script, &[plugin, word]), offered);
         }
         // Neither need be installed here.
         for (place, action) in [

@@ -1,5 +1,5 @@
-//! Writes the manual pages and shell completions of nvidia-container-cli and nvidia-ctk, and the page of config.toml,
-//! laid out as below `<prefix>/share`.
+//! Writes the manual pages and shell completions of nvidia-container-cli, nvidia-ctk and gpu-kubelet-plugin, and the page
+//! of config.toml, laid out as below `<prefix>/share`.
 //!
 //!     nvc-pages DIRECTORY [DATE]
 //!
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let date = words.next().unwrap_or_default();
-    let written = manual::write(&share.join("man/man1"), &date.to_string_lossy())
+    let written = manual::write(&share, &date.to_string_lossy())
         .and_then(|()| completions::write(&share))
         .and_then(|()| configuration::write(&share.join("man/man5"), &date.to_string_lossy()))
         .and_then(|()| toolkit::write(&share, &date.to_string_lossy()));

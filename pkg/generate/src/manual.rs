@@ -1,5 +1,5 @@
-//! Writes the manual pages: one for the program and one for each command, which `man nvidia-container-cli configure`
-//! finds.
+//! Writes the manual pages of nvidia-container-cli, one for the program and one for each command, which `man
+//! nvidia-container-cli configure` finds; and that of gpu-kubelet-plugin.
 
 use std::io;
 use std::path::Path;
@@ -7,6 +7,7 @@ use std::path::Path;
 use clap::Command;
 use clap_mangen::Man;
 use nvc_options::args::PROGRAM;
+use nvc_options::node;
 
 /// Returns the sections after the options on the page of the program, or of one of its commands.
 fn further_sections(command: &str) -> Option<&'static str> {
@@ -26,8 +27,9 @@ const DESCRIPTION: &str = "Finds the driver on this machine, and puts it and cho
     device nodes, libraries, programs, a filtered /proc/driver/nvidia, device rules and the loader's cache. Hooks of \
     container runtimes call it, and so can anybody who makes a container by hand.";
 
-/// Writes into `directory`.
-pub(crate) fn write(directory: &Path, date: &str) -> io::Result<()> {
+/// Writes below `share`.
+pub(crate) fn write(share: &Path, date: &str) -> io::Result<()> {
+    let directory = share.join("man/man1");
     let program = nvc_help::cli();
     for command in std::iter::once(&program).chain(program.get_subcommands()) {
         let name = match command.get_name() {
@@ -36,13 +38,26 @@ pub(crate) fn write(directory: &Path, date: &str) -> io::Result<()> {
         };
         let sections = further_sections(command.get_name())
             .ok_or_else(|| io::Error::other(format!("no sections for {name}")))?;
-        let page = page(command, &name, date, sections)?;
+        let page = page(command, &name, "1", "libnvidia-container", date, sections)?;
         crate::save(&directory.join(format!("{name}.1")), &page)?;
     }
-    Ok(())
+    let sections = include_str!("../../man/gpu-kubelet-plugin.sections");
+    let program = nvc_help::node().after_help("");
+    let source = "nvidia-dra-driver-gpu";
+    let page = page(&program, node::PROGRAM, "8", source, date, sections)?;
+    let file = format!("man/man8/{}.8", node::PROGRAM);
+    crate::save(&share.join(file), &page)
 }
 
-fn page(command: &Command, name: &str, date: &str, sections: &str) -> io::Result<Vec<u8>> {
+/// One page, of the package that is its `source`.
+fn page(
+    command: &Command,
+    name: &str,
+    section: &str,
+    source: &str,
+    date: &str,
+    sections: &str,
+) -> io::Result<Vec<u8>> {
     let version = env!("CARGO_PKG_VERSION");
     // A name's description is no sentence.
     let about = command.get_about().map(ToString::to_string);
@@ -51,9 +66,9 @@ fn page(command: &Command, name: &str, date: &str, sections: &str) -> io::Result
     let command = command.clone().display_name(name).about(about);
     let man = Man::new(command)
         .title(name.to_uppercase())
-        .section("1")
+        .section(section)
         .date(date)
-        .source(format!("libnvidia-container {version}"))
+        .source(format!("{source} {version}"))
         .manual("NVIDIA containers");
     let mut text = Vec::new();
     man.render_title(&mut text)?;
@@ -81,14 +96,18 @@ mod tests {
         let program = nvc_help::cli();
         for command in program.get_subcommands() {
             let file = format!("{PROGRAM}-{}.1", command.get_name());
-            let page = std::fs::read_to_string(directory.join(file)).unwrap();
-            let page = page.replace('\\', "");
-            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
-                if let Some(long) = arg.get_long() {
-                    assert!(page.contains(&format!("--{long}")), "{long}");
-                }
-            }
+            assert_complete(&directory.join("man/man1").join(file), command);
         }
+        let page = directory.join("man/man8/gpu-kubelet-plugin.8");
+        assert_complete(&page, &nvc_help::node());
         std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    fn assert_complete(page: &Path, command: &Command) {
+        let page = std::fs::read_to_string(page).unwrap().replace('\\', "");
+        for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            let long = arg.get_long().unwrap_or("");
+            assert!(page.contains(&format!("--{long}")), "{long}");
+        }
     }
 }

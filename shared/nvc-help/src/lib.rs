@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Command, value_parser};
-use nvc_options::{Command as Table, Opt, Takes, args, ctk};
+use nvc_options::{Command as Table, Opt, Takes, args, ctk, node};
 
 /// Returns nvidia-container-cli.
 pub fn cli() -> Command {
@@ -28,6 +28,11 @@ pub fn cli() -> Command {
 /// Returns nvidia-ctk.
 pub fn ctk() -> Command {
     described(&ctk::ROOT, &ctk::ROOT).version(env!("CARGO_PKG_VERSION"))
+}
+
+/// Returns gpu-kubelet-plugin.
+pub fn node() -> Command {
+    described(&node::ROOT, &node::ROOT).version(env!("CARGO_PKG_VERSION"))
 }
 
 /// Returns the help of a program, or of the command below it with this path.
@@ -107,5 +112,6 @@ mod tests {
     fn clap_finds_the_tables_consistent() {
         cli().debug_assert();
         ctk().debug_assert();
+        node().debug_assert();
     }
 }

@@ -13,11 +13,13 @@ pub enum Reader {
     Ctk,
     /// A user of `nvidia-ctk doctor`, which reads config.toml.
     Doctor,
+    /// An administrator of a cluster, who sets the options of gpu-kubelet-plugin.
+    Node,
 }
 
 /// Names a setting for its reader.
 fn name(setting: Setting, reader: Reader) -> &'static str {
-    use Reader::{Cli, Ctk, Doctor, Engine};
+    use Reader::{Cli, Ctk, Doctor, Engine, Node};
     match (setting, reader) {
         (Setting::Root, Cli) => "--root",
         (Setting::Root, Engine) => {
@@ -25,17 +27,20 @@ fn name(setting: Setting, reader: Reader) -> &'static str {
         }
         (Setting::Root, Ctk) => "--driver-root, or nvidia-container-cli.root of config.toml",
         (Setting::Root, Doctor) => "nvidia-container-cli.root of config.toml",
+        (Setting::Root, Node) => "--container-driver-root",
         (Setting::NoCgroups, Cli) => "--no-cgroups",
         (Setting::NoCgroups, Engine) => {
             "`sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups=true --in-place`"
         }
-        (Setting::NoCgroups, Ctk | Doctor) => "nvidia-container-cli.no-cgroups of config.toml",
+        (Setting::NoCgroups, Ctk | Doctor | Node) => {
+            "nvidia-container-cli.no-cgroups of config.toml"
+        }
         (Setting::Ldconfig, Cli) => "--ldconfig=@PATH",
         (Setting::Ldconfig, Ctk) => "--ldconfig-path",
-        (Setting::Ldconfig, Engine | Doctor) => {
+        (Setting::Ldconfig, Engine | Doctor | Node) => {
             "nvidia-container-cli.ldconfig=@PATH of config.toml"
         }
-        (Setting::LoadKmods, Cli | Ctk) => "nvidia-container-cli --load-kmods",
+        (Setting::LoadKmods, Cli | Ctk | Node) => "nvidia-container-cli --load-kmods",
         (Setting::LoadKmods, Engine) => {
             "`sudo nvidia-ctk config --set nvidia-container-cli.load-kmods=true --in-place`"
         }

@@ -1,7 +1,7 @@
 //! Compares the options on manual pages with those that the programs print.
 //!
-//! The pages of nvidia-container-cli and nvidia-ctk are generated from the table of options (pkg/generate). The others
-//! are written by hand.
+//! The pages of nvidia-container-cli, nvidia-ctk and gpu-kubelet-plugin are generated from the tables of options
+//! (pkg/generate). The others are written by hand.
 
 use std::collections::BTreeSet;
 use std::fs;
