@@ -30,14 +30,16 @@ esac
 programs="-p nvc-cli -p nvc-docker -p nvc-hook -p nvc-ctk -p nvc-cdi-hook"
 # shellcheck disable=SC2086 # several words
 cargo build --release --locked $programs
+# By itself: it needs more of some crates, which the programs that start with each container must not have.
+cargo build --release --locked -p nvc-node
 # The runtime knows the other programs' build ids.
 # shellcheck disable=SC2086
 NVC_BUILD_IDS=$(scripts/build/ids.sh "$built") cargo build --release --locked $programs -p nvc-runtime
 if [ "$out" != "$built" ]; then
   mkdir -p "$out"
-  find "$built" -maxdepth 1 -type f -name 'nvidia-*' ! -name '*.d' -exec cp -p -t "$out" {} +
+  find "$built" -maxdepth 1 -type f \( -name 'nvidia-*' -o -name gpu-kubelet-plugin \) ! -name '*.d' -exec cp -p -t "$out" {} +
 fi
-for program in nvidia-ctk nvidia-cdi-hook; do
+for program in nvidia-ctk nvidia-cdi-hook gpu-kubelet-plugin; do
   scripts/build/check-static.sh "$out/$program"
 done
 # Engines start it with every container (docs/performance.md, Sizes).

@@ -171,11 +171,19 @@ for unit in nvidia-docker-plugin.service nvidia-docker-plugin.socket; do
 done
 put 644 pkg/systemd/nvidia-docker.sysusers "$SYSUSERSDIR/nvidia-docker.conf"
 
+# For Kubernetes, which starts it from an image.
+put 755 "$BUILD/gpu-kubelet-plugin" "$BINDIR/gpu-kubelet-plugin"
+put 644 "$BUILD/share/man/man8/gpu-kubelet-plugin.8" "$MANDIR/man8/gpu-kubelet-plugin.8"
+put 644 "$BUILD/share/bash-completion/completions/gpu-kubelet-plugin" "$BASHDIR/gpu-kubelet-plugin"
+put 644 "$BUILD/share/zsh/site-functions/_gpu-kubelet-plugin" "$ZSHDIR/_gpu-kubelet-plugin"
+put 644 "$BUILD/share/fish/vendor_completions.d/gpu-kubelet-plugin.fish" "$FISHDIR/gpu-kubelet-plugin.fish"
+for file in examples/kubernetes/*.yaml; do put 644 "$file" "$DOCDIR/kubernetes/${file##*/}"; done
+
 for file in LICENSE README.md CHANGELOG.md; do put 644 $file "$DOCDIR/$file"; done
 put 644 "$BUILD/share/doc/THIRD-PARTY" "$DOCDIR/THIRD-PARTY"
 
 if [ "$uninstall" ]; then
-  for directory in "$LIBEXECDIR/libnvidia-container" "$DOCDIR" "$hooks" "${hooks%/*}"; do
+  for directory in "$LIBEXECDIR/libnvidia-container" "$DOCDIR/kubernetes" "$DOCDIR" "$hooks" "${hooks%/*}"; do
     [ ! -d "$DESTDIR$directory" ] || rmdir "$DESTDIR$directory"
   done
 fi

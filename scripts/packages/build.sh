@@ -47,6 +47,9 @@ deb_files() {
         "usr/lib/sysusers.d/* usr/share/bash-completion/completions/nvidia-docker usr/share/zsh/*/_nvidia-docker" \
         "usr/share/fish/vendor_completions.d/nvidia-docker.fish" ;;
     nvidia-docker2) ;;
+    nvidia-dra-driver-gpu)
+      echo "usr/bin/gpu-kubelet-plugin usr/share/man/man8/gpu-kubelet-plugin.8.gz usr/share/zsh/*/_gpu-kubelet-plugin" \
+        "usr/share/bash-completion/completions/gpu-kubelet-plugin usr/share/fish/vendor_completions.d/gpu-kubelet-plugin.fish" ;;
     nvidia-container-toolkit)
       echo "usr/bin/nvidia-container-runtime-hook usr/bin/nvidia-container-toolkit" \
         "usr/share/man/man8/nvidia-container-runtime-hook.8.gz usr/share/nvidia-container-toolkit/hooks.d/*" ;;
@@ -75,6 +78,7 @@ deb_documents() {
   cp CHANGELOG.md "$doc/changelog"
   cp "$built/share/doc/THIRD-PARTY" "$doc/"
   gzip -9n "$doc/changelog.Debian" "$doc/changelog" "$doc/THIRD-PARTY"
+  [ "${doc##*/}" != nvidia-dra-driver-gpu ] || install -D -m 644 -t "$doc/examples" examples/kubernetes/*.yaml
 }
 
 # deb_package NAME: moves the staged files to $work/NAME and builds the package from there
@@ -149,7 +153,7 @@ END
   rm -f "$packages"/*.deb
   local package
   # The first takes its files before the other packages' patterns match.
-  for package in libnvidia-container1 nvidia-docker nvidia-container-toolkit-operator-extensions \
+  for package in libnvidia-container1 nvidia-docker nvidia-dra-driver-gpu nvidia-container-toolkit-operator-extensions \
     nvidia-container-toolkit-base nvidia-container-toolkit libnvidia-container-tools libnvidia-container-dev nvidia-docker2; do
     deb_package $package
   done

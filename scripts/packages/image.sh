@@ -1,6 +1,5 @@
 #!/bin/bash
-# Makes the image of the driver for Kubernetes, of what `make build` has built, and of the driver, which this builds: nobody
-# else needs it.
+# Makes the image of the driver for Kubernetes, of what `make build` has built.
 #
 #   scripts/packages/image.sh ARCHIVE [NAME]               the image, as a file that ctr, podman and skopeo read
 #   scripts/packages/image.sh --files FOLDER               its files alone
@@ -24,12 +23,6 @@ commit() { # FOLDER ARCHIVE [NAME]
 
 files() { # FOLDER
   local root=$1 bin=${CARGO_TARGET_DIR:-target}/${NVC_PROFILE:-release} directory program
-  if [ "${NVC_PROFILE:-release}" = release ]; then
-    # shellcheck source=scripts/build/release.sh
-    . scripts/build/release.sh
-    cargo build --release --locked -p nvc-node
-    scripts/build/check-static.sh "$bin/gpu-kubelet-plugin"
-  fi
   mkdir -p -m 755 "$root"/{usr,usr/bin,usr/lib,usr/lib64,driver-root,etc,proc,run,sys,tmp,var}
   for directory in bin lib lib64; do ln -s "usr/$directory" "$root/$directory"; done
   for program in gpu-kubelet-plugin nvc-query nvidia-cdi-hook; do

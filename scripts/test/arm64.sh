@@ -36,7 +36,7 @@ all_are_arm64() {
   while read -r file; do
     readelf -h "$file" | grep -q 'Machine: *AArch64' || { echo "$file: not for arm64"; return 1; }
   done < <(find "$work/root" -type f \( -path '*/bin/*' -o -name '*.so.*' -o -name nvc-query \))
-  for file in nvidia-ctk nvidia-cdi-hook; do
+  for file in nvidia-ctk nvidia-cdi-hook gpu-kubelet-plugin; do
     scripts/build/check-static.sh "$work/root/usr/bin/$file" || return
   done
 }
@@ -94,6 +94,7 @@ for part; do
       check "lintian finds nothing" scripts/packages/check/lintian.sh "$packages"/*.deb
       check "rpmlint finds nothing" rpmlint --strict -c pkg/rpm/rpmlint.toml "$packages"/*.rpm
       check "nvidia-container-cli --version" answers nvidia-container-cli "^cli-version: $version$" --version
+      check "gpu-kubelet-plugin --version" answers gpu-kubelet-plugin " $version$" --version
       for program in nvidia-container-runtime-hook nvidia-container-toolkit nvidia-cdi-hook nvidia-ctk; do
         check "$program --version" answers $program " version $version" --version
       done

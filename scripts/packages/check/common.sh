@@ -77,6 +77,7 @@ toolkit_answers() {
     "$program" --version | grep -F " version $version" || { echo "$program"; return 1; }
   done
   nvidia-container-cli --version | grep -Fx "cli-version: $version" || return 1
+  gpu-kubelet-plugin --version | grep -Fx "gpu-kubelet-plugin $version" || return 1
   printf '#!/bin/sh\necho "low-level $*"\n' > /usr/local/bin/runc
   chmod 755 /usr/local/bin/runc
   for program in nvidia-container-runtime nvidia-container-runtime.cdi nvidia-container-runtime.legacy; do

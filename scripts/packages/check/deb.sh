@@ -17,7 +17,7 @@ library="libnvidia-container1 libnvidia-container-tools libnvidia-container-dev"
 apt() { apt-get -qq -y -o Dpkg::Use-Pty=0 "$@" < /dev/null; }
 ours() { apt install --no-install-recommends --allow-downgrades /packages/*.deb; }
 # shellcheck disable=SC2086 # several words
-purge_ours() { apt purge $library nvidia-docker nvidia-docker2 $toolkit; }
+purge_ours() { apt purge $library nvidia-docker nvidia-docker2 nvidia-dra-driver-gpu $toolkit; }
 version_of() { dpkg-query -W -f '${db:Status-Abbrev}${Version}' "$1" 2>/dev/null; }
 
 # All files except the package managers' own.
@@ -370,7 +370,7 @@ new_units() {
   called try-restart nvidia-docker-plugin.service
   called --no-block start nvidia-cdi-refresh.service
   # shellcheck disable=SC2086
-  apt remove $toolkit nvidia-docker nvidia-docker2
+  apt remove $toolkit nvidia-docker nvidia-docker2 nvidia-dra-driver-gpu
   called disable nvidia-cdi-refresh.path nvidia-cdi-refresh.service nvidia-cdi-verify.timer
   called stop nvidia-docker-plugin.socket nvidia-docker-plugin.service
   forget

@@ -14,7 +14,7 @@ version=$1
 machine=$(uname -m)
 toolkit="nvidia-container-toolkit nvidia-container-toolkit-base"
 library="libnvidia-container1 libnvidia-container-tools libnvidia-container-devel"
-ours="$library $toolkit nvidia-container-toolkit-operator-extensions nvidia-docker nvidia-docker2"
+ours="$library $toolkit nvidia-container-toolkit-operator-extensions nvidia-docker nvidia-docker2 nvidia-dra-driver-gpu"
 
 # A script that fails is an error here; rpm and dnf only warn of it.
 dnf_() {
@@ -243,7 +243,7 @@ there_and_back() { # VERSION
   has_runtime
   toolkit_answers
   keeps_env
-  dnf_ remove --noautoremove nvidia-docker nvidia-docker2 nvidia-container-toolkit-operator-extensions
+  dnf_ remove --noautoremove nvidia-docker nvidia-docker2 nvidia-dra-driver-gpu nvidia-container-toolkit-operator-extensions
   same_settings /etc/docker/daemon.json
   dnf_ --enablerepo="nvidia-$1" distro-sync
   [ "$(release_of nvidia-container-toolkit)" = "$1" ]
@@ -316,7 +316,7 @@ registrations() {
   dnf_ --enablerepo=ours reinstall $ours
   rpm -e nvidia-docker2
   cmp /tmp/registered $file
-  rpm -e nvidia-docker $toolkit nvidia-container-toolkit-operator-extensions > /tmp/said 2>&1
+  rpm -e nvidia-docker nvidia-dra-driver-gpu $toolkit nvidia-container-toolkit-operator-extensions > /tmp/said 2>&1
   cat /tmp/said
   same_settings $file
   [ ! -e /etc/crio/crio.conf.d/99-nvidia.toml ]
