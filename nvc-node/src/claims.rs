@@ -1,6 +1,6 @@
 //! Carries out the kubelet's calls for one claim: gives it what it was allocated, as the machine is now, or says why not.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +10,10 @@ use libnvc::{Error, ErrorKind, Result};
 use tokio::task::spawn_blocking;
 
 use crate::api::claims::{Allocated, allocated};
+use crate::api::events::Events;
 use crate::devices;
 use crate::grants::{Grant, Grants, Record, check_uid, qualified};
-use crate::kubelet::pods::Pods;
+use crate::kubelet::pods::{Given, Pods};
 use crate::machine::{Health, Watch, World};
 use crate::proto::dra::{Claim, Device};
 
@@ -27,6 +28,7 @@ pub(crate) struct Claims {
     pub(crate) world: Watch,
     pub(crate) grants: Arc<Grants>,
     pub(crate) pods: Pods,
+    pub(crate) events: Events,
 }
 
 impl Claims {
@@ -94,10 +96,11 @@ impl Claims {
     }
 
     /// Keeps the specifications of claims that have been given devices, for ever: makes those again that are gone, or of
-    /// another driver than now.
+    /// another driver than now. Says which device a plugin has given since.
     pub(crate) async fn keep(self) {
         let (mut world, mut is_thorough) = (self.world.clone(), true);
-        let mut said = BTreeMap::new();
+        let mut given = self.pods.seen.subscribe();
+        let mut said = BTreeSet::new();
         loop {
             let now = world.borrow_and_update().clone();
             let records = self.locked(|grants| grants.lock()?.records()).await;
@@ -105,45 +108,51 @@ impl Claims {
                 log::warn!("{}", error.message());
                 Vec::new()
             });
-            let mut failed = BTreeMap::new();
-            for Record {
-                uid,
-                namespace,
-                name,
-                ..
-            } in &records
-            {
-                let Ok(machine) = &*now else { break };
-                let (file, driver) = (uid.clone(), machine.driver.clone());
+            let plugins = given.borrow_and_update().clone();
+            let mut failed = BTreeSet::new();
+            for record in &records {
+                let claim = format!("{}/{}", record.namespace, record.name);
+                if let Some((device, pod)) = given_twice(record, &plugins) {
+                    let text = format!(
+                        "{device} is given to the claim {claim}, and by a device plugin to the pod {pod}"
+                    );
+                    if !said.contains(&text) {
+                        self.events.warn("GivenTwice", "Comparing", &text).await;
+                    }
+                    failed.insert(text);
+                }
+                let Ok(machine) = &*now else { continue };
+                let (file, driver) = (record.uid.clone(), machine.driver.clone());
                 let renew =
                     move |grants: &Grants| grants.lock()?.renew(&file, &driver, is_thorough);
                 match self.locked(renew).await {
                     Ok(false) => {}
-                    Ok(true) => log::info!("Made the specification of {namespace}/{name} again"),
+                    Ok(true) => log::info!("Made the specification of {claim} again"),
                     Err(error) => {
                         let text = error.message();
-                        if said.get(uid) != Some(&text) {
-                            log::warn!("{namespace}/{name} has no specification now: {text}");
+                        let text = format!("{claim} has no specification now: {text}");
+                        if !said.contains(&text) {
+                            log::warn!("{text}");
                         }
-                        failed.insert(uid.clone(), text);
+                        failed.insert(text);
                     }
                 }
             }
             said = failed;
             is_thorough = tokio::select! {
                 _ = world.changed() => true,
+                _ = given.changed() => false,
                 () = tokio::time::sleep(KEEP) => false,
             };
         }
     }
 
-    /// Remembers the names of a machine's devices, before they are published.
+    /// Remembers the names of a machine's devices, before they are published. Returns those that must not be yet.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) async fn name(&self, world: &World) -> Result<()> {
-        let Ok(machine) = world else { return Ok(()) };
-        let entries = devices::entries(machine);
+    pub(crate) async fn name(&self, world: &World) -> Result<Vec<String>> {
+        let entries = world.iter().flat_map(devices::entries);
         let names: Vec<_> = entries
             .map(|entry| (entry.name(), entry.gpu.uuid.clone()))
             .collect();
@@ -190,17 +199,11 @@ impl Claims {
     /// One has, or the kubelet does not say.
     async fn check_alone(&self, record: &Record) -> Result<()> {
         let given = self.pods.given().await?;
-        for grant in record.grants.iter().filter(|grant| !grant.is_shared) {
-            if let Some(pod) = given.get(&grant.uuid).or_else(|| given.get(&grant.gpu)) {
-                let text = format!(
-                    "{} is given to the pod {pod} by a device plugin",
-                    grant.name
-                );
-                let error = Error::new(ErrorKind::NotFound, text);
-                return Err(error.hint("let one program give the GPUs of a node"));
-            }
-        }
-        Ok(())
+        given_twice(record, &given).map_or(Ok(()), |(device, pod)| {
+            let text = format!("{device} is given to the pod {pod} by a device plugin");
+            let error = Error::new(ErrorKind::NotFound, text);
+            Err(error.hint("let one program give the GPUs of a node"))
+        })
     }
 
     /// Writes what a claim gets, unless another one has a device. Returns true if it had nothing before.
@@ -236,6 +239,15 @@ impl Claims {
         let done = spawn_blocking(move || work(&grants)).await;
         done.unwrap_or_else(|error| Err(Error::new(ErrorKind::System, error.to_string())))
     }
+}
+
+/// Returns which of a claim's devices a plugin has given, and the pod that has it.
+fn given_twice<'r>(record: &'r Record, given: &'r Given) -> Option<(&'r str, &'r str)> {
+    let mut grants = record.grants.iter().filter(|grant| !grant.is_shared);
+    grants.find_map(|grant| {
+        let pod = given.get(&grant.uuid).or_else(|| given.get(&grant.gpu))?;
+        Some((grant.name.as_str(), pod.as_str()))
+    })
 }
 
 /// Returns the record of another claim that has one of the devices.
@@ -274,7 +286,7 @@ mod tests {
             namespace: "ns".into(),
             name: uid.into(),
             grants: vec![Grant {
-                name: "x".into(),
+                name: uuid.to_lowercase(),
                 uuid: uuid.into(),
                 gpu: gpu.into(),
                 is_shared,

@@ -38,6 +38,9 @@ const BEARERS: &str = "devices.json";
 /// The directory of the records.
 const RECORDS: &str = "claims";
 
+/// Seconds between the clocks of this node and of the scheduler, with its delay, that do not matter.
+const MAX_SKEW: i64 = 30;
+
 /// A query that takes longer waits for a GPU.
 const SLOW: Duration = Duration::from_secs(5);
 /// What every container with a GPU needs. Without one of them a pod would run, and have no GPU.
@@ -236,34 +239,71 @@ impl Locked<'_> {
         for entry in entries {
             let path = entry.map_err(failed)?.path();
             if path.extension().is_some_and(|ending| ending == "json") {
-                records.extend(read(&path));
+                records.extend(read(&path).or_else(|| self.by_specification(&path)));
             }
         }
         Ok(records)
     }
 
-    /// Remembers which devices have which names from now on, before anybody can claim them by these.
+    /// Returns what the specification of a claim with a damaged record says, since its container may run. Without either,
+    /// the claim costs no other one a device, and it can be taken back.
+    fn by_specification(&self, record: &Path) -> Option<Record> {
+        let uid = record.file_stem()?.to_str()?;
+        let spec = registry::read(&self.grants.specification(uid)).ok()?;
+        let bearers = self.bearers()?;
+        let grant = |name: &str| {
+            let gpu = &bearers.get(name)?.gpu;
+            // The UUID of a MIG device is not known, but its name is enough.
+            let is_mig = name.contains("-mig-");
+            Some(Grant {
+                name: name.into(),
+                uuid: if is_mig { name } else { gpu }.into(),
+                gpu: gpu.clone(),
+                is_shared: false,
+            })
+        };
+        let names = spec.devices.iter().map(|device| &device.name);
+        let names = names.filter_map(|name| name.strip_prefix(uid)?.strip_prefix('-'));
+        Some(Record {
+            uid: uid.into(),
+            namespace: "?".into(),
+            name: uid.into(),
+            grants: names.filter_map(grant).collect(),
+            ..Record::default()
+        })
+    }
+
+    /// Remembers which devices have which names from now on, before anybody can claim them by these. Returns the names
+    /// that must not be claimed yet.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) fn name(&self, names: &[(String, String)], now: i64) -> Result<()> {
+    pub(crate) fn name(&self, names: &[(String, String)], now: i64) -> Result<Vec<String>> {
         let known = self.bearers();
         let mut bearers = known.clone().unwrap_or_default();
         for (name, gpu) in names {
-            if bearers.get(name).map(|bearer| &bearer.gpu) != Some(gpu) {
-                // Devices may have been claimed before the first start, when NVIDIA's driver was here.
-                let since = if known.is_some() { now } else { 0 };
-                let gpu = gpu.clone();
-                bearers.insert(name.clone(), Bearer { gpu, since });
-            }
+            let since = match bearers.get(name) {
+                // Unless the clock was set back.
+                Some(bearer) if bearer.gpu == *gpu && bearer.since <= now + MAX_SKEW => continue,
+                Some(_) => {
+                    log::info!("{name} is another GPU now, {gpu}: it is published in a minute");
+                    now + MAX_SKEW
+                }
+                // Whoever claims it means this one, also if NVIDIA's driver has published it.
+                None => 0,
+            };
+            let gpu = gpu.clone();
+            bearers.insert(name.clone(), Bearer { gpu, since });
         }
-        if known.as_ref() == Some(&bearers) {
-            return Ok(());
+        if known.as_ref() != Some(&bearers) {
+            let text = serde_json::to_vec(&bearers).unwrap_or_default();
+            let path = self.grants.state.join(BEARERS);
+            sweep(&path);
+            nvc_hostfile::create(&path, &text, 0o600)?;
         }
-        let text = serde_json::to_vec(&bearers).unwrap_or_default();
-        let path = self.grants.state.join(BEARERS);
-        sweep(&path);
-        nvc_hostfile::create(&path, &text, 0o600)
+        // Who claimed it before it moved, and who did after, are told apart by the clocks of several machines.
+        bearers.retain(|_, bearer| now < bearer.since + MAX_SKEW);
+        Ok(bearers.into_keys().collect())
     }
 
     /// Returns the devices by name; None if the file is missing or damaged.
@@ -317,8 +357,8 @@ impl Locked<'_> {
             let text = format!("{} is not what was written", path.display());
             return Err(Error::new(ErrorKind::Malformed, text));
         }
-        let text = serde_json::to_vec(record).unwrap_or_default();
         fs::create_dir_all(grants.records()).map_err(|error| of_file(&grants.records(), &error))?;
+        let text = serde_json::to_vec(record).unwrap_or_default();
         let path = grants.record(uid);
         sweep(&path);
         nvc_hostfile::create(&path, &text, 0o600)
@@ -365,17 +405,12 @@ impl Locked<'_> {
     }
 }
 
-/// Reads a record. A damaged one is removed: it costs its claim the check of others alone, and the claim can be taken back
-/// without it.
+/// Reads a record; returns None if there is none, or a damaged one.
 fn read(path: &Path) -> Option<Record> {
     let text = fs::read(path).ok()?;
     let uid = path.file_stem().unwrap_or_default();
     Record::parse(&uid.to_string_lossy(), &text)
-        .map_err(|error| {
-            log::warn!("{} is damaged, and is removed: {error}", path.display());
-            // The next reader tries again.
-            let _ = fs::remove_file(path);
-        })
+        .map_err(|error| log::debug!("{} is damaged: {error}", path.display()))
         .ok()
 }
 
@@ -452,16 +487,34 @@ mod tests {
         let locked = grants.lock().unwrap();
         let is = |uuid: &str| [("gpu-0".to_owned(), uuid.to_owned())];
         // Claimed before our first start.
-        locked.name(&is("GPU-0"), 100).unwrap();
+        assert!(locked.name(&is("GPU-0"), 1000).unwrap().is_empty());
         assert!(locked.check_names(&record("a", 50)).is_ok());
         // Another one has the name, and then the first one again.
-        locked.name(&is("GPU-1"), 200).unwrap();
-        assert!(locked.check_names(&record("a", 250)).is_err());
-        locked.name(&is("GPU-0"), 300).unwrap();
-        assert!(locked.check_names(&record("a", 250)).is_err());
-        assert!(locked.check_names(&record("a", 300)).is_ok());
-        locked.name(&is("GPU-0"), 400).unwrap();
-        assert!(locked.check_names(&record("a", 300)).is_ok());
+        assert_eq!(locked.name(&is("GPU-1"), 2000).unwrap(), ["gpu-0"]);
+        assert!(locked.check_names(&record("a", 2500)).is_err());
+        assert_eq!(locked.name(&is("GPU-0"), 3000).unwrap(), ["gpu-0"]);
+        // Claimed before that, by a clock that is 29 seconds fast, and after it was published again by one that is slow.
+        assert!(locked.check_names(&record("a", 3029)).is_err());
+        assert_eq!(locked.name(&is("GPU-0"), 3059).unwrap(), ["gpu-0"]);
+        assert!(locked.name(&is("GPU-0"), 3060).unwrap().is_empty());
+        assert!(locked.check_names(&record("a", 3060 - 29)).is_ok());
+        // The clock was set back.
+        assert_eq!(locked.name(&is("GPU-0"), 500).unwrap(), ["gpu-0"]);
+        assert!(locked.check_names(&record("a", 570)).is_ok());
+        // A new name is claimed for what has it.
+        let new = [("gpu-1".to_owned(), "GPU-1".to_owned())];
+        assert!(locked.name(&new, 1000).unwrap().is_empty());
+        let of = |name: &str, gpu: &str| Record {
+            grants: vec![Grant {
+                name: name.into(),
+                uuid: gpu.into(),
+                gpu: gpu.into(),
+                is_shared: false,
+            }],
+            ..record("a", 50)
+        };
+        assert!(locked.check_names(&of("gpu-1", "GPU-1")).is_ok());
+        assert!(locked.check_names(&of("gpu-1", "GPU-0")).is_err());
     }
 
     #[test]

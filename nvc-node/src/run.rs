@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::api;
-use crate::api::events::report;
+use crate::api::events::{Events, report};
 use crate::api::slices::publish;
 use crate::claims::Claims;
 use crate::grants::Grants;
@@ -98,15 +98,15 @@ async fn serve(options: &Options, source: Source, world: Watch) -> Result<()> {
     let (listener, service) = sockets::listen(&options.state, "dra", ".sock", &word)?;
     let (stop, stopping) = watch::channel(false);
     let (registered, registration) = watch::channel(false);
-    tokio::spawn(report(client.clone(), options.node.clone(), world.clone()));
+    let events = Events::new(client.clone(), &options.node);
+    tokio::spawn(report(events.clone(), world.clone()));
     let claims = Claims {
         client,
         node: options.node.clone(),
         world: world.clone(),
         grants: Arc::new(grants(options, source)?),
-        pods: Pods {
-            socket: options.pods.clone(),
-        },
+        pods: Pods::new(options.pods.clone()),
+        events,
     };
     let mut servers = JoinSet::new();
     servers.spawn(services::serve(listener, claims.clone(), stopping));

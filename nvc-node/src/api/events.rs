@@ -11,21 +11,50 @@ use crate::options::DRIVER;
 /// The length limit of a note.
 const MAX_NOTE: usize = 1024;
 
+/// Makes Events of the node.
+#[derive(Clone)]
+pub(crate) struct Events {
+    recorder: Recorder,
+    node: ObjectReference,
+}
+
+impl Events {
+    pub(crate) fn new(client: Client, node: &str) -> Self {
+        let reporter = Reporter {
+            controller: DRIVER.into(),
+            instance: Some(node.into()),
+        };
+        Self {
+            recorder: Recorder::new(client, reporter),
+            node: ObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("Node".into()),
+                name: Some(node.into()),
+                // As the kubelet's own events.
+                uid: Some(node.into()),
+                ..ObjectReference::default()
+            },
+        }
+    }
+
+    /// Makes a warning of a few words.
+    pub(crate) async fn warn(&self, reason: &str, action: &str, note: &str) {
+        log::warn!("{note}");
+        let event = Event {
+            type_: EventType::Warning,
+            reason: reason.into(),
+            note: Some(note.chars().take(MAX_NOTE / 4).collect()),
+            action: action.into(),
+            secondary: None,
+        };
+        if let Err(failure) = answer(self.recorder.publish(&event, &self.node)).await {
+            log::warn!("no event: {failure}");
+        }
+    }
+}
+
 /// Reports each change for ever.
-pub(crate) async fn report(client: Client, node: String, mut world: Watch) {
-    let reporter = Reporter {
-        controller: DRIVER.into(),
-        instance: Some(node.clone()),
-    };
-    let recorder = Recorder::new(client, reporter);
-    let object = ObjectReference {
-        api_version: Some("v1".into()),
-        kind: Some("Node".into()),
-        name: Some(node.clone()),
-        // As the kubelet's own events.
-        uid: Some(node),
-        ..ObjectReference::default()
-    };
+pub(crate) async fn report(events: Events, mut world: Watch) {
     let mut last = String::new();
     loop {
         let now = world.borrow_and_update().clone();
@@ -39,18 +68,9 @@ pub(crate) async fn report(client: Client, node: String, mut world: Watch) {
                 }
             }
             Err(reason) if *reason != last => {
-                log::warn!("no device can be given: {reason}");
                 last.clone_from(reason);
-                let event = Event {
-                    type_: EventType::Warning,
-                    reason: "NoDriver".into(),
-                    note: Some(reason.chars().take(MAX_NOTE / 4).collect()),
-                    action: "Discovering".into(),
-                    secondary: None,
-                };
-                if let Err(failure) = answer(recorder.publish(&event, &object)).await {
-                    log::warn!("no event: {failure}");
-                }
+                let note = format!("no device can be given: {reason}");
+                events.warn("NoDriver", "Discovering", &note).await;
             }
             Err(_) => {}
         }

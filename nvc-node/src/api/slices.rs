@@ -59,6 +59,7 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
         owner,
         known: BTreeMap::new(),
         kept: BTreeMap::new(),
+        moving: Vec::new(),
         generation: 0,
         has_taints: true,
         is_listed: false,
@@ -66,7 +67,7 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
     let fields = format!("spec.driver={DRIVER},spec.nodeName={}", publisher.node);
     let events = watcher(publisher.api.clone(), Config::default().fields(&fields));
     let mut events = pin!(events.backoff(Delay(SOON)));
-    let (mut delay, mut given) = (SOON, Given::new());
+    let (mut delay, mut given) = (SOON, claims.pods.seen.subscribe());
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // When to compare; None until something changes.
@@ -82,14 +83,11 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
                 // It never ends.
                 None => return,
             },
-            _ = looks.tick() => match claims.pods.given().await {
-                Ok(now) if now == given => {}
-                Ok(now) => {
-                    given = now;
-                    due = Some(Instant::now());
-                }
-                Err(error) => log::warn!("{}", error.message()),
+            _ = looks.tick() => if let Err(error) = claims.pods.given().await {
+                log::warn!("{}", error.message());
             },
+            // Prepare looks, too.
+            _ = given.changed() => due = Some(Instant::now()),
             _ = world.changed() => due = Some(Instant::now() + PAUSE),
             () = until(due) => {
                 due = None;
@@ -97,11 +95,16 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
                     continue;
                 }
                 let wanted = world.borrow_and_update().clone();
-                if let Err(error) = claims.name(&wanted).await {
-                    log::warn!("{}", error.message());
-                    due = Some(Instant::now() + LATE);
-                    continue;
+                let given = given.borrow_and_update().clone();
+                match claims.name(&wanted).await {
+                    Ok(moving) => publisher.moving = moving,
+                    Err(error) => {
+                        log::warn!("{}", error.message());
+                        due = Some(Instant::now() + LATE);
+                        continue;
+                    }
                 }
+                due = (!publisher.moving.is_empty()).then(|| Instant::now() + LATE);
                 match publisher.compare(&wanted, &given).await {
                     Ok(()) => delay = SOON,
                     Err(failure) => {
@@ -203,6 +206,8 @@ struct Publisher {
     known: BTreeMap<String, ResourceSlice>,
     /// What was written last under a name, and what the API server kept of it.
     kept: BTreeMap<String, [Vec<Device>; 2]>,
+    /// Names of devices that must not be claimed yet.
+    moving: Vec<String>,
     /// The newest generation that was seen.
     generation: i64,
     /// The API server keeps taints.
@@ -237,12 +242,13 @@ impl Publisher {
     /// Makes the API server's slices those of the machine: an empty one if it has no device.
     async fn compare(&mut self, world: &World, given: &Given) -> Result<(), Failure> {
         loop {
-            let devices = match world {
+            let mut devices = match world {
                 Ok(machine) => {
                     devices::published(machine, Path::new("/sys"), self.has_taints, given)
                 }
                 Err(_) => Vec::new(),
             };
+            devices.retain(|device| !self.moving.contains(&device.name));
             let had_taints = self.has_taints;
             for step in steps(&self.known, &self.kept, &devices, self.generation) {
                 self.execute(step).await?;

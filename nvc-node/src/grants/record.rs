@@ -19,12 +19,13 @@ pub(crate) struct Grant {
 impl Grant {
     /// Returns true if who has one of them can use the other, now or after MIG mode was switched.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        self.uuid == other.uuid || self.uuid == other.gpu || self.gpu == other.uuid
+        let is_same_place = self.name == other.name && self.gpu == other.gpu;
+        is_same_place || self.uuid == other.uuid || self.uuid == other.gpu || self.gpu == other.uuid
     }
 }
 
 /// What is known of a claim that was given its devices.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) uid: String,
     pub(crate) namespace: String,

@@ -10,6 +10,7 @@ use libnvc::{Error, ErrorKind, Result};
 use prost::Message as _;
 use prost::bytes::Bytes;
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::proto::pods::ListPodResourcesResponse;
@@ -25,10 +26,17 @@ pub(crate) type Given = BTreeMap<String, String>;
 /// The kubelet's list of the devices of pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Pods {
-    pub(crate) socket: PathBuf,
+    socket: PathBuf,
+    /// What the kubelet said last.
+    pub(crate) seen: watch::Sender<Given>,
 }
 
 impl Pods {
+    pub(crate) fn new(socket: PathBuf) -> Self {
+        let seen = watch::Sender::new(Given::new());
+        Self { socket, seen }
+    }
+
     /// Returns what plugins have given; nothing if this program was not given the socket's directory.
     ///
     /// # Errors
@@ -44,7 +52,13 @@ impl Pods {
         let answer = answer
             .unwrap_or_else(|_| Err("no answer".into()))
             .map_err(failed)?;
-        Ok(given(answer))
+        let given = given(answer);
+        self.seen.send_if_modified(|seen| {
+            let is_new = *seen != given;
+            seen.clone_from(&given);
+            is_new
+        });
+        Ok(given)
     }
 }
 
@@ -114,7 +128,7 @@ mod tests {
     async fn a_kubelet_that_is_away_is_no_empty_list() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("kubelet.sock");
-        let pods = Pods { socket };
+        let pods = Pods::new(socket);
         assert!(pods.given().await.is_err());
         drop(directory);
         assert!(pods.given().await.unwrap().is_empty());

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use nvc_testkit::driver::Builder;
+use nvc_testkit::profile::Profile;
 use serde_json::{Value, json};
 
 use crate::node::{Node, wait};
@@ -35,6 +37,27 @@ pub(crate) fn slices_follow_the_registration() {
     assert_eq!(slice["spec"]["nodeName"], "n1");
     assert_eq!(slice["spec"]["driver"], "gpu.nvidia.com");
     assert_eq!(slice["metadata"]["ownerReferences"][0]["kind"], "Node");
+}
+
+/// A slice takes 64 devices if one of them may have a taint.
+pub(crate) fn sixteen_gpus_with_seven_mig_devices_each() {
+    let mut node = Node::with(Builder::new(Profile::of_size(16, 7)));
+    let _daemon = node.started();
+    wait("all devices", || node.published().len() == 112);
+    let mut names = node.published();
+    let slices = node.slices();
+    let sizes = slices
+        .iter()
+        .map(|slice| slice["spec"]["devices"].as_array().unwrap().len());
+    assert_eq!(sizes.collect::<Vec<_>>(), [64, 48]);
+    let pool = &slices[0]["spec"]["pool"];
+    assert_eq!(pool["resourceSliceCount"], 2);
+    assert_eq!(slices[1]["spec"]["pool"], *pool);
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 112);
+    node.claim("a", &["gpu-15-mig-1g10gb-19-6"]);
+    node.prepared("a");
 }
 
 pub(crate) fn slices_come_back() {

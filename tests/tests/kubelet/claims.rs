@@ -8,6 +8,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use crate::health::taints;
 use crate::node::{Node, result, uid, wait};
 
 const API: &str = "resource.nvidia.com/v1beta1";
@@ -287,6 +288,76 @@ pub(crate) fn files_that_are_gone_or_damaged() {
     assert_eq!(node.files(), [] as [String; 0]);
     assert!(checkpoint.exists());
     assert!(daemon.is_alive());
+}
+
+/// A container of its claim may run: the specification says what it has.
+pub(crate) fn a_damaged_record_still_guards() {
+    let mut node = Node::new();
+    let _daemon = node.started();
+    let devices = node.published();
+    let migs: Vec<_> = devices.iter().filter(|name| name.contains("mig")).collect();
+    node.claim("a", &["gpu-0"]);
+    node.claim("b", &["gpu-0"]);
+    node.claim("m", &[migs[0]]);
+    node.claim("n", &[migs[0]]);
+    node.claim("o", &[migs[1]]);
+    node.prepared("a");
+    node.prepared("m");
+    for name in ["a", "m"] {
+        fs::write(node.record(name), "{").unwrap();
+    }
+    for (name, other) in [("b", "a"), ("n", "m")] {
+        let said = node.refused(name);
+        let expected = format!("the claim ?/{} has the same device (hint: ", uid(other));
+        assert!(said.starts_with(&expected), "{said}");
+    }
+    node.prepared("o");
+    node.unprepared("a");
+    node.unprepared("m");
+    node.prepared("b");
+    node.prepared("n");
+    // With nothing to go by, it costs no other claim.
+    fs::write(node.record("b"), "{").unwrap();
+    fs::write(node.specification("b"), "{").unwrap();
+    node.prepared("a");
+}
+
+/// The kubelet shows what a plugin has given only after that has returned: between the two looks of Prepare, or later.
+pub(crate) fn a_device_plugin_gives_the_same() {
+    let mut node = Node::new();
+    let gpu = node.driver.profile().gpus[0].uuid.clone();
+    let never = node.scratch.join("never");
+    node.plugin_gives(&gpu, &never);
+    let _daemon = node.started();
+    node.claim("a", &["gpu-0"]);
+    node.prepared("a");
+    node.unprepared("a");
+    // The first look of this Prepare finds nothing.
+    let specification = node.specification("a");
+    node.plugin_gives(&gpu, &specification);
+    let said = "gpu-0 is given to the pod other/p by a device plugin (hint: let one program give the GPUs of a node)";
+    assert_eq!(node.refused("a"), said);
+    assert_eq!(node.files(), [] as [String; 0]);
+    let tainted = ["gpu-0 gpu.nvidia.com/device-plugin -"];
+    wait("a taint", || taints(&mut node) == tainted);
+    // From then on it is the first look.
+    assert_eq!(node.refused("a"), said);
+    node.plugin_gives(&gpu, &never);
+    wait("no taint", || taints(&mut node).is_empty());
+    node.prepared("a");
+    // Later than both looks.
+    File::create(&never).unwrap();
+    let said = "gpu-0 is given to the claim ns/a, and by a device plugin to the pod other/p";
+    wait("an Event that names both", || {
+        let events = node.api(json!({"list": "/apis/events.k8s.io/v1/"}));
+        let mut events = events.as_array().unwrap().iter();
+        events.any(|event| event["reason"] == "GivenTwice" && event["note"] == said)
+    });
+    wait("a taint", || taints(&mut node) == tainted);
+    // The kubelet has forgotten the claim: its container may run, so it keeps what it has.
+    let had = fs::read(&specification).unwrap();
+    assert_ne!(node.prepare("a")["error"], "");
+    assert_eq!(fs::read(&specification).unwrap(), had);
 }
 
 pub(crate) fn a_full_disk() {

@@ -11,7 +11,7 @@ use nvc_testkit::files;
 use crate::node::{Node, wait};
 
 /// Returns the taints: device, key, value.
-fn taints(node: &mut Node) -> Vec<String> {
+pub(crate) fn taints(node: &mut Node) -> Vec<String> {
     let slices = node.slices();
     let devices = slices
         .iter()

@@ -5,11 +5,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use api::{
-    a_server_that_is_away_or_slow, a_token_that_is_rotated, slices_come_back,
-    slices_follow_the_registration, what_the_server_kept_stays,
+    a_server_that_is_away_or_slow, a_token_that_is_rotated,
+    sixteen_gpus_with_seven_mig_devices_each, slices_come_back, slices_follow_the_registration,
+    what_the_server_kept_stays,
 };
 use claims::{
-    a_full_disk, files_that_are_gone_or_damaged, given, refused, the_machine_changes, two_drivers,
+    a_damaged_record_still_guards, a_device_plugin_gives_the_same, a_full_disk,
+    files_that_are_gone_or_damaged, given, refused, the_machine_changes, two_drivers,
 };
 use deaths::killed_at_each_step;
 use health::a_taint_outlives_restarts_and_ends_with_the_fault;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     ];
     tests.extend(nvc_testkit::tests![&[Kubelet, Root];
         slices_follow_the_registration,
+        sixteen_gpus_with_seven_mig_devices_each,
         slices_come_back,
         what_the_server_kept_stays,
         a_server_that_is_away_or_slow,
@@ -39,6 +42,8 @@ fn main() -> ExitCode {
         given,
         the_machine_changes,
         files_that_are_gone_or_damaged,
+        a_damaged_record_still_guards,
+        a_device_plugin_gives_the_same,
         a_full_disk,
         two_drivers,
         a_taint_outlives_restarts_and_ends_with_the_fault,

@@ -347,6 +347,15 @@ impl Node {
         self.call_at(&services[0], method, name, &uid(name))
     }
 
+    /// Lets a device plugin have given a device to the pod other/p as soon as a file exists.
+    pub(crate) fn plugin_gives(&mut self, device: &str, once: &Path) {
+        let directory = self.scratch.join("pod-resources");
+        fs::create_dir_all(&directory).unwrap();
+        let socket = directory.join("kubelet.sock");
+        self.kubelet
+            .ask(json!({"serve": socket, "device": device, "once": once}));
+    }
+
     pub(crate) fn prepare(&mut self, name: &str) -> Value {
         self.call("NodePrepareResources", name)
     }
