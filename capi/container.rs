@@ -11,7 +11,7 @@ use libnvc::apply::{ApplyOptions, apply};
 use libnvc::container::{CgroupVersion, ContainerConfig};
 use libnvc::host::{DriverInfo, DriverSession, DriverVersions};
 use libnvc::options::{CudaCompatMode, Ldconfig};
-use libnvc::plan::{Intent, Item};
+use libnvc::plan::{Intent, Item, Part, PartKind, naming_device};
 use libnvc::request::{Capability, ImageOptions, Request};
 use libnvc::{ContainerPath, Error, Result, Target};
 
@@ -121,6 +121,24 @@ impl Container {
         }
         self.note_placed(report.placed);
         Ok(())
+    }
+
+    /// Applies what a device needs. Errors about its files get its name.
+    pub(crate) fn apply_device(
+        &self,
+        state: &mut State,
+        kind: PartKind,
+        name: String,
+        item: Item<'_>,
+    ) -> Result<()> {
+        let part = Part {
+            kind,
+            names: vec![name],
+            intents: item.plan(&self.request),
+        };
+        let done = self.apply(state, &part.intents);
+        let root = state.driver()?.session.root();
+        done.map_err(|error| naming_device(error, &[part], root))
     }
 
     /// Returns the compatibility libraries that upstream's command line has kept.

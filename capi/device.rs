@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
 
 use libnvc::host::{DeviceInfo, DriverSession, Gpu, MigDevice, procfs};
-use libnvc::plan::Item;
+use libnvc::plan::{Item, PartKind};
 use libnvc::{HostPath, Result};
 
 use crate::arg::{Arg, args};
@@ -247,8 +247,8 @@ pub unsafe extern "C" fn nvc_device_mount(
         if wsl.is_none() {
             gpu = look_up(gpu, session)?;
         }
-        let intents = Item::Gpu(&gpu, wsl.as_ref()).plan(&container.request);
-        container.apply(state, &intents)
+        let item = Item::Gpu(&gpu, wsl.as_ref());
+        container.apply_device(state, PartKind::Gpu, gpu.busid.clone(), item)
     };
     call(ctx, body)
 }

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use libnvc::host::MigDevice;
 use libnvc::host::nvcaps::CAPABILITIES;
-use libnvc::plan::Item;
+use libnvc::plan::{Item, PartKind};
 use libnvc::{HostPath, Result};
 
 use crate::arg::{Arg, args};
@@ -50,8 +50,10 @@ pub unsafe extern "C" fn nvc_mig_device_access_caps_mount(
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;
         let container = Container::of(cnt)?;
-        let access = session.mig_access(&nvc_mig_device::to_mig(dev)?)?;
-        container.apply(state, &Item::MigAccess(&access).plan(&container.request))
+        let device = nvc_mig_device::to_mig(dev)?;
+        let access = session.mig_access(&device)?;
+        let name = format!("{}/{}", device.gi, device.ci);
+        container.apply_device(state, PartKind::MigDevice, name, Item::MigAccess(&access))
     };
     call(ctx, body)
 }

@@ -15,7 +15,7 @@ use crate::host::query::QueryProcess;
 use crate::host::{DeviceNode, DriverConfig, DriverSession, GpusAsked, Inventory};
 use crate::kmods;
 use crate::options::CudaCompatMode;
-use crate::plan::{self, Plan, plan};
+use crate::plan::{self, Plan, naming_device, plan};
 use crate::request::{Capability, Request};
 use crate::survey::Host;
 
@@ -208,7 +208,7 @@ impl PreparedRequest<'_> {
             self.ahead,
             &create,
         );
-        done.map_err(with_phase)
+        done.map_err(|error| with_phase(naming_device(error, &self.plan.devices, root)))
     }
 }
 

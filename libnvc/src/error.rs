@@ -224,6 +224,11 @@ impl Error {
         }
     }
 
+    /// Returns true if the object of the operation is this file.
+    pub(crate) fn is_about(&self, path: &Path) -> bool {
+        self.0.object.as_deref() == Some(&*path.to_string_lossy())
+    }
+
     /// Returns the operations of the callers, with which the whole text begins.
     pub fn callers(&self) -> Option<&str> {
         self.0.context.as_deref()

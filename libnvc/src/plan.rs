@@ -12,8 +12,11 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Phase, Result};
-use crate::host::{DeviceNode, DeviceRole, DriverInfo, Gpu, HostLink, MigAccess, WslDriver, nodes};
+use crate::host::{
+    DeviceNode, DeviceRole, DriverInfo, DriverRoot, Gpu, HostLink, MigAccess, WslDriver, nodes,
+};
 use crate::options::DriverOptions;
+use crate::path::HostPath;
 use crate::request::{Capability, Request};
 use crate::require;
 use crate::survey::{Host, MigGrant};
@@ -213,6 +216,24 @@ fn parts(host: &Host, request: &Request) -> Vec<Part> {
 fn names(first: String, uuid: &str) -> Vec<String> {
     let uuid = Some(uuid.to_owned()).filter(|uuid| !uuid.is_empty());
     [Some(first), uuid].into_iter().flatten().collect()
+}
+
+/// Adds the name of the device to an error about its node on the host, or about a file of its capabilities.
+pub fn naming_device(error: Error, parts: &[Part], root: &DriverRoot) -> Error {
+    let is_it = |path: &HostPath| error.is_about(&root.join(path));
+    let is_its = |part: &&Part| part.intents.iter().any(|intent| intent.needs(&is_it));
+    // The MIG device comes after its GPU, and has the same node.
+    let Some(part) = parts.iter().rev().find(is_its) else {
+        return error;
+    };
+    let what = match part.kind {
+        PartKind::Gpu | PartKind::MigParent => "GPU",
+        PartKind::MigDevice => "MIG device",
+        PartKind::MigCapability => "MIG capability",
+        PartKind::ImexChannel => "IMEX",
+    };
+    let name = part.names.first().map_or("", String::as_str);
+    error.context(format_args!("{what} {name}"))
 }
 
 impl Plan {

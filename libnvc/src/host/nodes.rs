@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::hint::Setting;
 use crate::host::{
     CONTROL_MINOR, CharDrivers, DeviceNode, DeviceNumber, DriverRoot, NVIDIA_MAJOR, NodeOwner,
+    nvcaps,
 };
 use crate::inroot;
 use crate::options::DriverOptions;
@@ -29,9 +30,13 @@ pub fn maker_of_gpu(minor: u32) -> String {
     format!("nvidia-modprobe -c {minor} makes it")
 }
 
-/// Returns the way to a node of this number, if it is the control node or a GPU's.
-pub(crate) fn maker_of(number: DeviceNumber) -> Option<String> {
+/// The way to a capability's node.
+pub const MAKER_OF_CAPABILITY: &str = "nvidia-modprobe -f makes the node of a capability's file";
+
+/// Returns the way to a node, if it is the control node, a GPU's or a capability's.
+pub(crate) fn maker_of(path: &HostPath, number: DeviceNumber) -> Option<String> {
     match (number.major, number.minor) {
+        _ if path.parent() == HostPath::new(nvcaps::DEVICES) => Some(MAKER_OF_CAPABILITY.into()),
         (NVIDIA_MAJOR, CONTROL_MINOR) => Some(MAKER_OF_CONTROL.into()),
         (NVIDIA_MAJOR, minor) if minor < CONTROL_MINOR => Some(maker_of_gpu(minor)),
         _ => None,
@@ -235,12 +240,15 @@ mod tests {
 
     #[test]
     fn a_missing_node_has_the_command_that_makes_it() {
-        let maker = |major, minor| maker_of(DeviceNumber { major, minor });
-        let gpu = maker(NVIDIA_MAJOR, 3);
+        let maker =
+            |path, major, minor| maker_of(&HostPath::new(path), DeviceNumber { major, minor });
+        let gpu = maker("/dev/nvidia3", NVIDIA_MAJOR, 3);
         assert_eq!(gpu.as_deref(), Some("nvidia-modprobe -c 3 makes it"));
-        let control = maker(NVIDIA_MAJOR, CONTROL_MINOR);
+        let control = maker("/dev/nvidiactl", NVIDIA_MAJOR, CONTROL_MINOR);
         assert_eq!(control.as_deref(), Some(MAKER_OF_CONTROL));
-        assert_eq!(maker(500, 0), None);
+        let capability = maker("/dev/nvidia-caps/nvidia-cap3", 234, 3);
+        assert_eq!(capability.as_deref(), Some(MAKER_OF_CAPABILITY));
+        assert_eq!(maker("/dev/nvidia-uvm", 500, 0), None);
     }
 
     #[test]

@@ -338,6 +338,21 @@ impl Intent {
         *source = HostPath::new(source.below(root));
     }
 
+    /// Returns true if it needs such a node or file of a capability on the host.
+    pub(super) fn needs(&self, is_it: impl Fn(&HostPath) -> bool) -> bool {
+        match &self.what {
+            What::Device(device) => is_it(&device.source),
+            What::DriverProc(shown) => match &shown.devices {
+                ProcDevices::Planned {
+                    capabilities: CapabilityFiles::Some(files),
+                    ..
+                } => files.iter().any(is_it),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// Returns the environment variable that tells other runtimes not to touch the container.
     pub fn void() -> Self {
         Self::required(What::Env(Env {

@@ -110,31 +110,53 @@ fn incomplete() -> Vec<Row> {
             "a_gpu_without_its_node",
             "/dev/nvidia0",
             "left out: GPU 0: /dev/nvidia0 is missing",
-            &["/dev/nvidia0"],
+            &["GPU 0", "/dev/nvidia0"],
         ),
         missing(
             "a_mig_device_without_the_node_of_its_gpu",
             "/dev/nvidia1",
             "left out: MIG device 1:0: /dev/nvidia1 is missing",
-            &["/dev/nvidia1"],
+            &["MIG device 1:0", "/dev/nvidia1"],
         ),
         missing(
             "a_mig_device_without_its_node",
             "/dev/nvidia-caps/nvidia-cap183",
             "left out: MIG device 1:0: /dev/nvidia-caps/nvidia-cap183 is missing",
-            &["/dev/nvidia-caps/nvidia-cap183"],
+            &[
+                "MIG device 1:0",
+                "/dev/nvidia-caps/nvidia-cap183",
+                "nvidia-modprobe -f",
+            ],
+        ),
+        missing(
+            "a_mig_device_without_the_node_of_its_compute_instance",
+            "/dev/nvidia-caps/nvidia-cap184",
+            "left out: MIG device 1:0: /dev/nvidia-caps/nvidia-cap184 is missing",
+            &["MIG device 1:0", "/dev/nvidia-caps/nvidia-cap184"],
+        ),
+        missing(
+            "a_mig_device_without_the_file_of_its_gpu_instance",
+            "/proc/driver/nvidia/capabilities/gpu1/mig/gi5/access",
+            "left out: MIG device 1:0: /proc/driver/nvidia/capabilities/gpu1/mig/gi5/access is missing",
+            &[
+                "MIG device 1:0",
+                "/proc/driver/nvidia/capabilities/gpu1/mig/gi5/access",
+            ],
         ),
         missing(
             "a_mig_device_without_its_file",
             "/proc/driver/nvidia/capabilities/gpu1/mig/gi5/ci0/access",
             "left out: MIG device 1:0: /proc/driver/nvidia/capabilities/gpu1/mig/gi5/ci0/access is missing",
-            &["/proc/driver/nvidia/capabilities/gpu1/mig/gi5/ci0/access"],
+            &[
+                "MIG device 1:0",
+                "/proc/driver/nvidia/capabilities/gpu1/mig/gi5/ci0/access",
+            ],
         ),
         missing(
             "the_only_named_device_without_its_node",
             "/dev/nvidia0",
             "",
-            &["/dev/nvidia0"],
+            &["GPU 0", "/dev/nvidia0"],
         )
         .devices("0")
         .but(&[Specification, Live], "it is named", |it| {

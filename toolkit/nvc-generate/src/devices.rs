@@ -200,8 +200,7 @@ impl Finder<'_> {
             ErrorKind::Malformed
         };
         let error = Error::new(kind, format!("{device}: {}", missing.join("; ")));
-        let of_capability = || "nvidia-modprobe -f makes the node of a capability's file".into();
-        Err(error.hint(hint.unwrap_or_else(of_capability)))
+        Err(error.hint(hint.unwrap_or_else(|| nodes::MAKER_OF_CAPABILITY.into())))
     }
 
     /// Adds a GPU's DRM nodes, if they are wanted.

@@ -110,10 +110,12 @@ impl<'r> HostSources<'r> {
         let fd = self.resolve(path).map_err(|errno| {
             let error = Error::file("stat failed", &name, errno);
             match (expected, errno) {
-                (ExpectedType::Device(number), Errno::ENOENT) => match nodes::maker_of(number) {
-                    Some(hint) => error.hint(hint),
-                    None => error,
-                },
+                (ExpectedType::Device(number), Errno::ENOENT) => {
+                    match nodes::maker_of(path, number) {
+                        Some(hint) => error.hint(hint),
+                        None => error,
+                    }
+                }
                 _ => error,
             }
         })?;
