@@ -303,6 +303,7 @@ impl Config {
             },
             device_cgroup: request.policy.device_rules,
             loader: true,
+            user: None,
         }
     }
 }

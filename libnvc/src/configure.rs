@@ -145,6 +145,7 @@ impl<'r> Configuration<'r> {
             },
             device_cgroup: policy.device_rules,
             loader: true,
+            user: policy.process_user.clone(),
         }
     }
 }

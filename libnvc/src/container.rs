@@ -19,7 +19,7 @@ use crate::mountinfo;
 use crate::options::{CudaCompatMode, Ldconfig};
 use crate::path::ContainerPath;
 use crate::read_file;
-use crate::request::ImageOptions;
+use crate::request::{ImageOptions, ProcessUser};
 use crate::sys::mount;
 
 pub(crate) mod cgroup;
@@ -74,6 +74,8 @@ pub struct ContainerConfig {
     pub device_cgroup: bool,
     /// True to examine how its loader finds libraries, which a plan needs that adds directories.
     pub loader: bool,
+    /// The user that its process will have, if it is another one than now.
+    pub user: Option<ProcessUser>,
 }
 
 /// Returns true if a descriptor refers to the root of a mount; None if the kernel does not tell, before Linux 5.8.
@@ -133,6 +135,8 @@ pub struct Container {
     device_cgroup: Option<DeviceCgroup>,
     /// How the image finds libraries; None if a program updates its cache.
     pub(crate) loader: Option<Loader>,
+    /// The user that its process will have, if it is another one than now.
+    pub(crate) user: Option<ProcessUser>,
 }
 
 /// The host's ldconfig, the fallback if the image's cache cannot be updated without a program.
@@ -176,6 +180,7 @@ impl Container {
         Ok(Self {
             image,
             rootfs,
+            user: config.user,
             process,
             namespace,
             device_cgroup,

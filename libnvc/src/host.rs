@@ -58,6 +58,7 @@ pub use cuda::{CudaFacts, cuda_facts};
 pub use device::{DeviceInfo, FailedGpu};
 pub(crate) use driver::{DriverEnvironment, check};
 pub use file::{DriverFile, FileClass, FileLink, NamedLibrary};
+pub(crate) use identity::mapped;
 pub use identity::{Identity, in_user_namespace};
 pub(crate) use imex::ImexChannels;
 pub use integrated::discrete_gpus;

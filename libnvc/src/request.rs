@@ -5,7 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 pub use crate::capability::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
@@ -123,6 +125,43 @@ pub struct Policy {
     pub image: ImageOptions,
     /// Confine ldconfig with a move and chroot instead of pivot_root, for roots on a ramdisk.
     pub no_pivot: bool,
+    /// The user that the container's process will have, for warnings of nodes that it may not open.
+    pub process_user: Option<ProcessUser>,
+}
+
+/// User and groups of a container's process, with the container's numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessUser {
+    /// The user.
+    pub uid: u32,
+    /// Its group, then the supplementary ones.
+    pub groups: Vec<u32>,
+}
+
+/// `UID:GID[,GID...]`
+impl FromStr for ProcessUser {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let parsed = || {
+            let (uid, groups) = text.split_once(':')?;
+            let groups = groups.split(',').map(str::parse).collect::<Result<_, _>>();
+            Some(Self {
+                uid: uid.parse().ok()?,
+                groups: groups.ok()?,
+            })
+        };
+        let invalid = || Error::new(ErrorKind::InvalidArgument, "invalid user of the process");
+        let hint = "expected UID:GID[,GID...], numbers in the container";
+        parsed().ok_or_else(|| invalid().of(text).hint(hint))
+    }
+}
+
+impl fmt::Display for ProcessUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups: Vec<String> = self.groups.iter().map(u32::to_string).collect();
+        write!(f, "{}:{}", self.uid, groups.join(","))
+    }
 }
 
 /// Placement of the driver's files in a container.
@@ -164,6 +203,7 @@ impl Default for Policy {
             before_start: false,
             image: ImageOptions::default(),
             no_pivot: false,
+            process_user: None,
         }
     }
 }
@@ -187,6 +227,25 @@ mod tests {
             _ => devices.imex_channels = vec![0; number],
         }
         devices
+    }
+
+    #[test]
+    fn users_are_numbers() {
+        for text in ["1000:1000", "1000:100,44,109"] {
+            assert_eq!(text.parse::<ProcessUser>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "1000",
+            "a:1",
+            "1:",
+            "1:2,",
+            "1:2,x",
+            "-1:2",
+            "1:4294967296",
+        ] {
+            assert!(text.parse::<ProcessUser>().is_err(), "{text}");
+        }
     }
 
     proptest! {

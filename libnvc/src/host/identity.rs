@@ -46,9 +46,8 @@ impl Identity {
             gid: overflow_id("/proc/sys/kernel/overflowgid")?,
         };
         // Without the maps, the kernel presumably has no user namespaces.
-        let mapped = |path, id| read_small(path).map_or(true, |map| is_mapped(&map, id));
-        if mapped("/proc/self/uid_map", overflow.uid) && mapped("/proc/self/gid_map", overflow.gid)
-        {
+        let has = |path, id| read_small(path).map_or(true, |map| mapped(&map, id).is_some());
+        if has("/proc/self/uid_map", overflow.uid) && has("/proc/self/gid_map", overflow.gid) {
             return Ok(overflow);
         }
         let caller = Self::caller();
@@ -115,16 +114,15 @@ fn read_small(path: &str) -> Result<String, Errno> {
     Ok(String::from_utf8_lossy(text).into_owned())
 }
 
-/// Returns true if a `uid_map` or `gid_map` maps `id`. Each line holds the first id inside, the first id outside and
-/// the count.
-fn is_mapped(map: &str, id: u32) -> bool {
-    map.lines().any(|line| {
+/// Returns the id outside that a `uid_map` or `gid_map` has for `id`. Each line holds the first id inside, the first id
+/// outside and the count.
+pub(crate) fn mapped(map: &str, id: u32) -> Option<u32> {
+    map.lines().find_map(|line| {
         let mut fields = line.split_ascii_whitespace().map(str::parse::<u32>);
-        let (first, count) = (fields.next(), fields.nth(1));
-        match (first, count) {
-            (Some(Ok(first)), Some(Ok(count))) => id.checked_sub(first).is_some_and(|i| i < count),
-            _ => false,
-        }
+        let mut field = || fields.next()?.ok();
+        let (inside, outside, count) = (field()?, field()?, field()?);
+        let offset = id.checked_sub(inside).filter(|offset| *offset < count)?;
+        outside.checked_add(offset)
     })
 }
 
@@ -163,15 +161,18 @@ mod tests {
     #[test]
     fn maps() {
         let whole = "         0          0 4294967295\n";
-        assert!(is_mapped(whole, 65534));
+        assert_eq!(mapped(whole, 65534), Some(65534));
         let rootless = "         0       1000          1\n         1     100000      65536\n";
-        assert!(is_mapped(rootless, 0));
-        assert!(is_mapped(rootless, 65534));
-        assert!(is_mapped(rootless, 65536));
-        assert!(!is_mapped(rootless, 65537));
-        assert!(!is_mapped("         0       1000          1\n", 65534));
-        assert!(!is_mapped("", 0));
-        assert!(!is_mapped("a b c\n1 2\n", 1));
+        for (id, outside) in [
+            (0, Some(1000)),
+            (65534, Some(165_533)),
+            (65536, Some(165_535)),
+            (65537, None),
+        ] {
+            assert_eq!(mapped(rootless, id), outside, "{id}");
+        }
+        assert_eq!(mapped("", 0), None);
+        assert_eq!(mapped("a b c\n1 2\n", 1), None);
     }
 
     #[test]

@@ -180,7 +180,10 @@ fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, Comman
         // The caller's parent, found in the container's own /proc.
         None => Target::Parent { rootfs },
     };
+    let user = given.last("process-user");
+    let user = user.map(|text| text.to_string_lossy().parse()).transpose();
     let policy = Policy {
+        process_user: user.category(category::INPUT)?,
         driver_options: driver_options(given),
         device_nodes: !given.has("no-devbind"),
         device_rules: !given.has("no-cgroups"),

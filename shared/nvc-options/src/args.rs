@@ -132,6 +132,9 @@ const CONFIGURE: Command = Command {
         value("cuda-compat-mode", "MODE",
             "How the image's CUDA compatibility libraries are used: mount, ldconfig or disabled [default: mount]")
             .addition(),
+        value("process-user", "UID:GID[,GID...]",
+            "User and groups of the container's process, for warnings of nodes that it may not open [default: those \
+             that it has now]").addition(),
         flag("dry-run", "Print what would be done, and do nothing").addition(),
         format_option("With --dry-run, print text or JSON [default: text]"),
     ],

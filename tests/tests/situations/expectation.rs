@@ -29,6 +29,8 @@ pub(crate) struct Expected {
     fails: Option<&'static [&'static str]>,
     /// A warning has this text.
     warns: Option<&'static str>,
+    /// No message has this text.
+    unsaid: Option<&'static str>,
     /// NVML was asked about so many GPUs.
     attached: Option<usize>,
 }
@@ -49,6 +51,7 @@ impl Default for Expected {
             lacks: Vec::new(),
             fails: None,
             warns: None,
+            unsaid: None,
             attached: None,
         };
         expected.program("nvidia-smi", "/usr/bin/nvidia-smi")
@@ -141,6 +144,11 @@ impl Expected {
 
     pub(crate) fn warns(mut self, text: &'static str) -> Self {
         self.warns = Some(text);
+        self
+    }
+
+    pub(crate) fn never_says(mut self, text: &'static str) -> Self {
+        self.unsaid = Some(text);
         self
     }
 
@@ -240,6 +248,11 @@ impl Found {
             && !self.said.contains(&text(warning))
         {
             faults.push(format!("no `{warning}` in: {}", self.said));
+        }
+        if let Some(unsaid) = expected.unsaid
+            && self.said.contains(unsaid)
+        {
+            faults.push(format!("`{unsaid}` in: {}", self.said));
         }
         faults
     }

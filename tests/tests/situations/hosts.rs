@@ -1,6 +1,7 @@
 //! Rows about the host: where its driver is, what its loader knows, and which of its services run.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +12,7 @@ use nvc_testkit::files;
 use nvc_testkit::machine::Scratch;
 use nvc_testkit::rootfs::Layout;
 use nvc_testkit::{driver::NATIVE, userland};
+use serde_json::json;
 
 use super::expectation::Expected;
 use super::machine::printed;
@@ -29,6 +31,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(sockets());
     rows.extend(ldconfigs());
     rows.extend(incomplete());
+    rows.extend(closed());
     rows
 }
 
@@ -162,6 +165,37 @@ fn incomplete() -> Vec<Row> {
         .but(&[Specification, Live], "it is named", |it| {
             it.fails(&["GPU 0: /dev/nvidia0 is missing"])
         }),
+    ]
+}
+
+/// Nodes of root and a group, as on SUSE and Gentoo, in a container whose process is no root.
+fn closed() -> Vec<Row> {
+    let user = |name, groups: &'static [u32]| {
+        row(name)
+            .host(|host| {
+                let node = host.path("/dev/nvidia0");
+                chown(&node, None, Some(44)).unwrap();
+                fs::set_permissions(node, Permissions::from_mode(0o660)).unwrap();
+            })
+            .container(move |config| {
+                config["process"]["user"] =
+                    json!({ "uid": 1000, "gid": 1000, "additionalGids": groups });
+            })
+    };
+    vec![
+        user("a_node_that_the_user_may_not_open", &[29])
+            .expect(|it| it.warns("may not open /dev/nvidia0 (mode 0660, owner 0:44)"))
+            .but(
+                &[Configure],
+                "a hook that does not say who the user is",
+                |it| it.silent(),
+            )
+            .but(
+                &[Legacy, Jit, Specification, Live],
+                "config.json names the node, as CDI with the user as its owner",
+                |it| it.silent().never_says("may not open"),
+            ),
+        user("a_node_of_a_group_of_the_user", &[29, 44]).expect(|it| it.never_says("may not open")),
     ]
 }
 

@@ -76,6 +76,7 @@ pub(crate) fn change(
         compat: compat.unwrap_or(CudaCompatMode::Disabled),
         device_cgroup: false,
         loader,
+        user: None,
     })?;
     let options = ApplyOptions {
         // No path is relative, and this process ends: root, directory and umask do not matter.

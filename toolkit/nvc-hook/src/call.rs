@@ -148,6 +148,9 @@ pub(crate) fn words(
     for requirement in &request.requirements {
         words.switch(&format!("--require={requirement}"), true);
     }
+    if let (true, Some(user)) = (is_ours, &input.user) {
+        words.value("--process-user", &user.to_string());
+    }
     // A negative number is formatted as upstream formats it, and rejected by the program.
     words.switch(&format!("--pid={}", input.pid.cast_unsigned()), true);
     words.0.push(input.root.clone().into());
@@ -230,6 +233,7 @@ mod tests {
             pid: -1,
             root: "/r".into(),
             container,
+            user: "1000:100,44".parse().ok(),
         };
         let host = Host {
             os_release: "",
@@ -273,6 +277,7 @@ mod tests {
         assert!(!usual.contains("--ldconfig"), "{usual}");
         let forced = of("program:@/sbin/ldconfig");
         assert!(forced.contains(" --ldconfig=@/sbin/ldconfig "), "{forced}");
+        assert!(forced.contains(" --process-user=1000:100,44 "), "{forced}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use libnvc::request::ProcessUser;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::cause;
 use nvc_oci::{bundle, lenient, paths, state};
@@ -28,6 +29,8 @@ pub(crate) struct Input {
     pub root: PathBuf,
     /// The members that decide about GPUs.
     pub container: image::Container,
+    /// The user of its process, unless it is root.
+    pub user: Option<ProcessUser>,
 }
 
 /// The texts of the state and of config.json.
@@ -104,6 +107,7 @@ impl Input {
         Ok(Self {
             pid: state.pid,
             root: paths::absolute(path, &here),
+            user: facts.user.clone(),
             container: facts
                 .container()
                 .map_err(|error| malformed(error.to_string()))?,

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use libnvc::request::ProcessUser;
 use nvc_oci::lenient::{self, as_texts, list, malformed, member, mismatch, object, text, texts};
 use serde_json::{Map, Value};
 
@@ -26,6 +27,8 @@ pub struct Facts {
     pub annotations: Vec<(String, String)>,
     /// True if the process is privileged.
     pub privileged: bool,
+    /// `process.user`, unless it is root.
+    pub user: Option<ProcessUser>,
 }
 
 /// The reason why config.json is invalid.
@@ -84,6 +87,7 @@ pub fn facts(value: &Value) -> Result<Facts, Error> {
         facts.environment = entries.into_iter().map(str::to_owned).collect();
         let capabilities = capabilities(process, &version).map_err(Error::Capabilities)?;
         facts.privileged = privilege::is_privileged(&capabilities);
+        facts.user = user(process);
     }
     facts.version = version;
     Ok(facts)
@@ -102,6 +106,23 @@ impl Facts {
             privileged: self.privileged,
         })
     }
+}
+
+/// The image can name any number of groups: what does not fit on a command line is left out.
+const MAX_GROUPS: usize = 1024;
+
+/// Returns the user, if it is not root and has the form that the runtime will demand.
+fn user(process: &Map<String, Value>) -> Option<ProcessUser> {
+    let user = object(process, "user").ok()??;
+    let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
+    let more = list(user, "additionalGids").ok()?;
+    let gid = member(user, "gid").map_or(Some(0), id);
+    let groups = std::iter::once(gid).chain(more.iter().take(MAX_GROUPS).map(id));
+    let found = ProcessUser {
+        uid: member(user, "uid").and_then(id)?,
+        groups: groups.collect::<Option<_>>()?,
+    };
+    (found.uid != 0).then_some(found)
 }
 
 fn mount(value: &Value) -> libnvc::Result<Mount> {

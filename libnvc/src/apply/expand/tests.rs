@@ -36,6 +36,7 @@ fn container(root: &Path) -> Container {
         compat: CudaCompatMode::Disabled,
         device_cgroup: false,
         loader: false,
+        user: None,
     })
     .unwrap()
 }
