@@ -138,8 +138,8 @@ if [ "${1:-}" = arm64 ] && [ ! -e /usr/aarch64-linux-gnu/lib/libc.a ]; then
   install " libc6-dev-arm64-cross"
 fi
 # The kubelet of the tests. It is run by the system's Python, where these are installed.
-if [ "${1:-}" = tests ] && ! /usr/bin/python3 -c 'import grpc, google.protobuf' 2>/dev/null; then
-  install " python3-grpcio python3-protobuf"
+if [ "${1:-}" = tests ] && ! /usr/bin/python3 -c 'import cryptography, grpc, google.protobuf' 2>/dev/null; then
+  install " python3-cryptography python3-grpcio python3-protobuf"
 fi
 # Its protocols, as Kubernetes publishes them.
 protocols=${XDG_CACHE_HOME:-$HOME/.cache}/nvc-kubernetes/protocols

@@ -6,6 +6,7 @@ mod parameters;
 pub(crate) mod slices;
 
 use std::future::Future;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -14,6 +15,8 @@ use libnvc::{Error, ErrorKind, Result};
 
 /// How long one answer may take. A kubelet waits 45 seconds for everything.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// The server's address, for messages.
+static SERVER: OnceLock<String> = OnceLock::new();
 
 /// Returns the client of a file, or of the account of this pod.
 ///
@@ -32,6 +35,7 @@ pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
         let config = Config::from_custom_kubeconfig(file, &options).await;
         config.map_err(|error| failed(error.to_string()))?
     };
+    let _ = SERVER.set(config.cluster_url.to_string());
     Client::try_from(config).map_err(|error| failed(error.to_string()))
 }
 
@@ -64,7 +68,15 @@ struct Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the API server: {}", self.text)
+        // If it does not answer, the address may be wrong.
+        let server = SERVER.get().filter(|_| self.code == 0);
+        let server = server.map(|server| format!(" {}", server.trim_end_matches('/')));
+        write!(
+            f,
+            "the API server{}: {}",
+            server.unwrap_or_default(),
+            self.text
+        )
     }
 }
 

@@ -20,13 +20,13 @@ use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
 use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_stream::StreamExt as _;
 
 use super::{Failure, answer};
 use crate::claims::Claims;
 use crate::devices;
-use crate::kubelet::pods::Given;
+use crate::kubelet::pods::{Given, Pods};
 use crate::machine::World;
 use crate::options::DRIVER;
 
@@ -35,7 +35,7 @@ const MAX_DEVICES: usize = 64;
 /// Waiting times after a failed call.
 const SOON: Duration = Duration::from_millis(200);
 const LATE: Duration = Duration::from_secs(5);
-/// How often the kubelet is asked what device plugins have given.
+/// How often the kubelet is asked what device plugins have given. It may take long to answer.
 const LOOK: Duration = Duration::from_secs(5);
 /// How long a slice may stay the way it is, so that a device that flaps does not flood the API server.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -68,8 +68,7 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
     let events = watcher(publisher.api.clone(), Config::default().fields(&fields));
     let mut events = pin!(events.backoff(Delay(SOON)));
     let (mut delay, mut given) = (SOON, claims.pods.seen.subscribe());
-    let mut looks = tokio::time::interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tokio::spawn(look(claims.pods.clone()));
     // When to compare; None until something changes.
     let mut due = None::<Instant>;
     loop {
@@ -82,9 +81,6 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
                 Some(Err(error)) => log::warn!("the watch of ResourceSlices: {}", super::chain(&error)),
                 // It never ends.
                 None => return,
-            },
-            _ = looks.tick() => if let Err(error) = claims.pods.given().await {
-                log::warn!("{}", error.message());
             },
             // Prepare looks, too.
             _ = given.changed() => due = Some(Instant::now()),
@@ -115,6 +111,16 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
                 }
             }
         }
+    }
+}
+
+/// Asks the kubelet what device plugins have given, for ever.
+async fn look(pods: Pods) {
+    loop {
+        if let Err(error) = pods.given().await {
+            log::warn!("{}", error.message());
+        }
+        sleep(LOOK).await;
     }
 }
 

@@ -106,8 +106,12 @@ async fn list(stream: UnixStream) -> Result<ListPodResourcesResponse, String> {
                 return Err("the answer is too long".to_owned());
             }
         }
-        // An error of the kubelet has no message.
-        let message = bytes.get(5..).ok_or("it refuses the call")?;
+        // An error of the kubelet has no message. A part of one would be a shorter list.
+        let (head, message) = bytes.split_at_checked(5).ok_or("it refuses the call")?;
+        let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        if head != [&[0][..], &len.to_be_bytes()].concat() {
+            return Err("the answer is not whole".to_owned());
+        }
         ListPodResourcesResponse::decode(message).map_err(|error| error.to_string())
     };
     let answer = tokio::select! {
@@ -132,6 +136,42 @@ mod tests {
         assert!(pods.given().await.is_err());
         drop(directory);
         assert!(pods.given().await.unwrap().is_empty());
+    }
+
+    /// A shorter list is one with fewer devices.
+    #[tokio::test]
+    async fn a_part_of_an_answer_is_none() {
+        let pod = PodResources {
+            name: "p".into(),
+            ..PodResources::default()
+        };
+        let answer = ListPodResourcesResponse {
+            pod_resources: vec![pod; 2],
+        };
+        let message = answer.encode_to_vec();
+        let whole = [&[0, 0, 0, 0, 10][..], &message].concat();
+        assert_eq!(said(&whole).await.unwrap(), answer);
+        for at in [0, 4, 5, 10, 14] {
+            assert!(said(&whole[..at]).await.is_err(), "{at}");
+        }
+        assert!(said(&[&whole[..], &[0]].concat()).await.is_err());
+        assert!(said(&[&[1][..], &whole[1..]].concat()).await.is_err());
+    }
+
+    /// Returns what is understood if these are the bytes of the answer.
+    async fn said(bytes: &[u8]) -> Result<ListPodResourcesResponse, String> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let bytes = Bytes::copy_from_slice(bytes);
+        let server = async {
+            let mut connection = h2::server::handshake(theirs).await.unwrap();
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                let mut body = respond
+                    .send_response(http::Response::new(()), false)
+                    .unwrap();
+                body.send_data(bytes.clone(), true).unwrap();
+            }
+        };
+        tokio::join!(list(ours), server).0
     }
 
     #[test]

@@ -111,11 +111,13 @@ impl Need {
                 (!fine).then(|| format!("needs the sanitizers of {compiler}"))
             }
             Self::Kubelet => {
-                let program = "import grpc, google.protobuf";
+                let program = "import cryptography, grpc, google.protobuf";
                 let output = Command::new(PYTHON).args(["-c", program]).output();
                 let fine = output.is_ok_and(|output| output.status.success());
                 let fine = fine && kubelet_protocols().exists();
-                (!fine).then(|| "needs grpcio and protocols: scripts/setup.sh tests".into())
+                (!fine).then(|| {
+                    "needs grpcio, cryptography and protocols: scripts/setup.sh tests".into()
+                })
             }
             Self::Command(name) => {
                 let found = crate::cli::find(name);

@@ -129,7 +129,8 @@ pub(crate) fn a_server_that_is_away_or_slow() {
     node.register(&mut daemon);
     node.claim("a", &["gpu-0"]);
     let said = node.refused("a");
-    assert!(said.starts_with("the API server: "), "{said}");
+    let server = format!("the API server {}", node.server);
+    assert!(said.starts_with(&server), "{said}");
     assert!(said.contains("Connection refused"), "{said}");
     // Taking back needs no API server.
     node.unprepared("a");
@@ -146,7 +147,10 @@ pub(crate) fn a_server_that_is_away_or_slow() {
     node.unprepared("a");
     node.api(json!({"delay": 0}));
     node.api(json!({"next": [-1]}));
-    assert_eq!(node.refused("a"), "the API server: no answer within 10 s");
+    assert_eq!(
+        node.refused("a"),
+        format!("{server}: no answer within 10 s")
+    );
     for (status, said) in [
         (403, "as the test said: 403"),
         (500, "as the test said: 500"),
@@ -158,11 +162,42 @@ pub(crate) fn a_server_that_is_away_or_slow() {
     assert!(daemon.is_alive());
 }
 
-/// The kubelet replaces the token's file each hour; the client reads it again each minute.
+/// The driver says why it does not accept a certificate, and goes on when there is a good one: at its start, and later.
+pub(crate) fn certificates_that_are_not_accepted() {
+    let mut node = Node::secure();
+    node.claim("a", &["gpu-0"]);
+    let mut daemon = None;
+    for (name, year, by, said) in [
+        ("127.0.0.1", 2099, "other", "UnknownIssuer"),
+        ("127.0.0.1", 2020, "", "certificate expired"),
+        ("other.example", 2099, "", "certificate not valid for name"),
+    ] {
+        node.certify(name, year, by);
+        node.remove_slices();
+        let daemon = daemon.get_or_insert_with(|| node.start());
+        node.register(daemon);
+        let reason = node.refused("a");
+        let server = format!("the API server {}: ", node.server);
+        assert!(reason.starts_with(&server), "{reason}");
+        assert!(reason.contains(said), "{reason}");
+        assert!(node.slices().is_empty());
+        node.certify("127.0.0.1", 2099, "");
+        node.published();
+        node.prepared("a");
+        node.unprepared("a");
+        assert!(daemon.is_alive());
+        assert!(daemon.log().contains(said), "{}", daemon.log());
+    }
+}
+
+/// The kubelet replaces the token's file of a pod each hour; the client reads it again each minute.
 pub(crate) fn a_token_that_is_rotated() {
-    let mut node = Node::new();
+    let mut node = Node::secure();
     node.api(json!({"tokens": ["first"]}));
-    let mut daemon = node.started();
+    let command = node.command_in_pod();
+    let mut daemon = node.spawn(command);
+    node.register(&mut daemon);
+    node.published();
     node.claim("a", &["gpu-0"]);
     node.prepared("a");
     fs::write(node.scratch.join("new"), "second").unwrap();

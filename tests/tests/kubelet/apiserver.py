@@ -1,4 +1,5 @@
-"""Answers as an API server, as far as the driver asks, over plain HTTP.
+"""Answers as an API server, as far as the driver asks: over plain HTTP, or over TLS if it has an argument, a file for the
+certificate of its authority.
 
 Prints its port. Reads commands from standard input, each a line of JSON, and answers each with a line:
   {"put": PATH, "object": OBJECT}   stores an object          {"get": PATH}      an object, or null
@@ -8,16 +9,21 @@ Prints its port. Reads commands from standard input, each a line of JSON, and an
   {"delay": SECONDS}                answers this much later
   {"open": false}                   refuses connections, and ends those that there are; true: listens again
   {"end": STATUS}                   ends all watches, with an error event if the status is not 0
+  {"certify": NAME, "year": YEAR, "by": AUTHORITY}   has a new certificate when it listens again; its own authority is ""
   {"tokens": [TOKEN, ...]}          these alone may call; none: everybody
   {"calls": true}                   the calls since the last time: [METHOD, PATH, STATUS]
 """
 
 import json
 import socket
+import ssl
 import sys
+import tempfile
 import threading
 import time
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from urllib.parse import parse_qs, urlparse
 
 changed = threading.Condition()
@@ -63,6 +69,8 @@ def commanded(command):
             state["drop"] = command["drop"]
         elif "delay" in command:
             state["delay"] = command["delay"]
+        elif "certify" in command:
+            state["certificate"] = certified(command["certify"], command["year"], authorities[command["by"]])
         elif "tokens" in command:
             state["tokens"] = command["tokens"]
         elif "calls" in command:
@@ -202,8 +210,40 @@ class Server(ThreadingHTTPServer):
 
 def listening(port):
     server = Server(("127.0.0.1", port), Handler)
+    if authorities:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"".join(pem(*state["certificate"])))
+            file.flush()
+            context.load_cert_chain(file.name)
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     return server
+
+
+def certified(name, year, issuer=None):
+    """Returns a certificate up to a year, and its key; that of an authority if nobody issues it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    by, by_key = issuer or (None, key)
+    one = x509.CertificateBuilder(by.subject if by else subject, subject, key.public_key(), x509.random_serial_number())
+    one = one.not_valid_before(datetime(2001, 1, 1)).not_valid_after(datetime(year, 1, 1))
+    one = one.add_extension(x509.BasicConstraints(ca=not by, path_length=None), critical=True)
+    if by:
+        is_address = name.replace(".", "").isdigit()
+        name = x509.IPAddress(ip_address(name)) if is_address else x509.DNSName(name)
+        one = one.add_extension(x509.SubjectAlternativeName([name]), critical=False)
+    return one.sign(by_key, SHA256()), key
+
+
+def pem(certificate, key):
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return certificate.public_bytes(Encoding.PEM), key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def refusing():
@@ -219,6 +259,12 @@ def refusing():
     return True
 
 
+authorities = {}
+if sys.argv[1:]:
+    authorities = {name: certified("authority " + name, 2099) for name in ["", "other"]}
+    state["certificate"] = certified("127.0.0.1", 2099, authorities[""])
+    with open(sys.argv[1], "wb") as file:
+        file.write(pem(*authorities[""])[0])
 server = listening(0)
 port = server.server_address[1]
 print(port, flush=True)

@@ -3,13 +3,17 @@
 Reads calls from standard input, each a line of JSON {socket, method, request, authority, answers}, and answers each
 with a line of JSON: a list of messages, or {code, details}. The argument is a FileDescriptorSet.
 
-{serve, device, once} serves the list of the devices of pods at a socket: from the moment when the file `once` exists, a
-device plugin has given that device to a pod.
+{serve: SOCKET, ...} serves v1.PodResourcesLister at that socket from then on, and answers List with
+  {pods: [...], once: PATH}     these pods, from the moment when there is such a file
+  {message: HEX, times: N}      these bytes
+  {refuse: CODE}                that status
+  {hang: true}                  nothing
 """
 
 import json
 import os
 import sys
+import time
 from concurrent import futures
 
 import grpc
@@ -50,34 +54,40 @@ def called(call):
     return answers
 
 
-plugin = {}
+def listed(_, context):
+    answer = dict(served)
+    while "hang" in answer and context.is_active():
+        time.sleep(0.05)
+    if "refuse" in answer:
+        context.abort(grpc.StatusCode[answer["refuse"]], "as the test said")
+    if "message" in answer:
+        return bytes.fromhex(answer["message"]) * answer["times"]
+    if os.path.exists(answer.get("once", "/")):
+        served.pop("once", None)
+        pods = answer.get("pods", [])
+    else:
+        pods = []
+    message = factory.GetPrototype(pool.FindMessageTypeByName("v1.ListPodResourcesResponse"))
+    return json_format.ParseDict({"pod_resources": pods}, message()).SerializeToString()
 
 
-def listed(_request, _context):
-    plugin["given"] = plugin["given"] or os.path.exists(plugin["once"])
-    answer = factory.GetPrototype(pool.FindMessageTypeByName("v1.ListPodResourcesResponse"))()
-    if plugin["given"]:
-        container = answer.pod_resources.add(name="p", namespace="other").containers.add(name="c")
-        container.devices.add(resource_name="example.com/gpu", device_ids=[plugin["device"]])
-    return answer
-
-
-def serve(call):
-    if "serve" not in plugin:
-        server = grpc.server(futures.ThreadPoolExecutor(4))
-        lister = grpc.unary_unary_rpc_method_handler(listed, response_serializer=lambda answer: answer.SerializeToString())
-        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": lister})])
-        server.add_insecure_port("unix:" + call["serve"])
+def serve(how):
+    if not os.path.exists(how["serve"]):
+        server = grpc.server(futures.ThreadPoolExecutor(8))
+        methods = {"List": grpc.unary_unary_rpc_method_handler(listed)}
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods)])
+        server.add_insecure_port("unix:" + how["serve"])
         server.start()
-        plugin["server"] = server
-    plugin.update(call, given=False)
-    return []
+        servers.append(server)
+    served.clear()
+    served.update(how)
 
 
+served, servers = {}, []
 for line in sys.stdin:
     try:
         call = json.loads(line)
-        answers = serve(call) if "serve" in call else called(call)
+        answers = serve(call) or [] if "serve" in call else called(call)
         written = [json_format.MessageToDict(one, including_default_value_fields=True, preserving_proto_field_name=True) for one in answers]
     except grpc.RpcError as error:
         written = {"code": error.code().name, "details": error.details()}

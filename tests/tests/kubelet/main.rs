@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use api::{
-    a_server_that_is_away_or_slow, a_token_that_is_rotated,
+    a_server_that_is_away_or_slow, a_token_that_is_rotated, certificates_that_are_not_accepted,
     sixteen_gpus_with_seven_mig_devices_each, slices_come_back, slices_follow_the_registration,
     what_the_server_kept_stays,
 };
@@ -18,6 +18,7 @@ use health::a_taint_outlives_restarts_and_ends_with_the_fault;
 use hostile::{another_user, answers, frames, idle_connections};
 use nvc_testkit::harness::Need::{Kubelet, Root, Tracing};
 use nvc_testkit::harness::{self, kubelet_protocols};
+use plugins::{a_device_of_a_plugin, a_kubelet_that_does_not_say};
 
 mod api;
 mod claims;
@@ -25,6 +26,7 @@ mod deaths;
 mod health;
 mod hostile;
 mod node;
+mod plugins;
 mod protocols;
 
 fn main() -> ExitCode {
@@ -38,6 +40,9 @@ fn main() -> ExitCode {
         what_the_server_kept_stays,
         a_server_that_is_away_or_slow,
         a_token_that_is_rotated,
+        certificates_that_are_not_accepted,
+        a_device_of_a_plugin,
+        a_kubelet_that_does_not_say,
         refused,
         given,
         the_machine_changes,

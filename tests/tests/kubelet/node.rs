@@ -15,7 +15,7 @@ use nvc_testkit::harness::{PYTHON, kubelet_protocols};
 use nvc_testkit::machine::{self, Scratch};
 use serde_json::{Value, json};
 
-use crate::protocols;
+use crate::{plugins, protocols};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 const NODE: &str = "n1";
@@ -31,12 +31,12 @@ struct Talk {
 }
 
 impl Talk {
-    fn start(script: &str, argument: &Path) -> Self {
+    fn start(script: &str, argument: Option<&Path>) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/kubelet")
             .join(script);
         let mut command = Command::new(PYTHON);
-        command.arg("-B").arg(script).arg(argument);
+        command.arg("-B").arg(script).args(argument);
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -117,7 +117,8 @@ pub(crate) struct Node {
     pub(crate) scratch: Scratch,
     /// A driver root that the test may change.
     pub(crate) driver: Driver,
-    port: u64,
+    /// The API server's address.
+    pub(crate) server: String,
     daemons: u32,
 }
 
@@ -127,7 +128,16 @@ impl Node {
         Self::with(Builder::default())
     }
 
+    /// A node whose API server has a certificate.
+    pub(crate) fn secure() -> Self {
+        Self::of(Builder::default(), true)
+    }
+
     pub(crate) fn with(builder: Builder) -> Self {
+        Self::of(builder, false)
+    }
+
+    fn of(builder: Builder, is_secure: bool) -> Self {
         // The major numbers in /proc/devices are those of the machine's driver.
         let majors = machine::driver().majors();
         let scratch = Scratch::new().unwrap();
@@ -137,9 +147,11 @@ impl Node {
             .unwrap();
         let descriptors = scratch.join("protocols");
         fs::write(&descriptors, protocols::published(&kubelet_protocols())).unwrap();
-        let mut api = Talk::start("apiserver.py", Path::new("-"));
-        let port = api.line().as_u64().unwrap();
-        let kubelet = Talk::start("kubelet.py", &descriptors);
+        let authority = scratch.join("ca.crt");
+        let mut api = Talk::start("apiserver.py", is_secure.then_some(&*authority));
+        let scheme = if is_secure { "https" } else { "http" };
+        let server = format!("{scheme}://127.0.0.1:{}", api.line());
+        let kubelet = Talk::start("kubelet.py", Some(&descriptors));
         fs::write(scratch.join("token"), "first").unwrap();
         for directory in ["cdi", "plugins", "registry"] {
             fs::create_dir(scratch.join(directory)).unwrap();
@@ -149,7 +161,7 @@ impl Node {
             kubelet,
             scratch,
             driver,
-            port,
+            server,
             daemons: 0,
         };
         node.put(
@@ -169,6 +181,13 @@ impl Node {
     #[allow(clippy::needless_pass_by_value)]
     pub(crate) fn put(&mut self, path: &str, object: Value) {
         self.api(json!({"put": path, "object": object}));
+    }
+
+    /// Starts the API server anew with a certificate for a name, up to a year, by its own authority or another one.
+    pub(crate) fn certify(&mut self, name: &str, year: u32, by: &str) {
+        self.api(json!({"certify": name, "year": year, "by": by}));
+        self.api(json!({"open": false}));
+        self.api(json!({"open": true}));
     }
 
     /// Makes a claim that was allocated devices.
@@ -223,10 +242,15 @@ impl Node {
     /// Returns the driver's command line.
     pub(crate) fn command(&mut self, words: &[&str]) -> Command {
         let kubeconfig = self.scratch.join("kubeconfig");
+        let mut cluster = json!({"server": self.server});
+        let authority = self.scratch.join("ca.crt");
+        if authority.exists() {
+            cluster["certificate-authority"] = json!(authority);
+        }
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "x",
             "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-            "clusters": [{"name": "x", "cluster": {"server": format!("http://127.0.0.1:{}", self.port)}}],
+            "clusters": [{"name": "x", "cluster": cluster}],
             "users": [{"name": "x", "user": {"tokenFile": self.scratch.join("token")}}],
         });
         fs::write(&kubeconfig, text.to_string()).unwrap();
@@ -253,6 +277,22 @@ impl Node {
             command.arg(option).arg(path);
         }
         command.args(words);
+        command
+    }
+
+    /// Returns the command line of a driver in a pod, with the pod's account.
+    pub(crate) fn command_in_pod(&mut self) -> Command {
+        let inner = self.command(&["--kubeconfig="]);
+        fs::write(self.scratch.join("namespace"), "nvidia-dra").unwrap();
+        let script = "mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io &&\n\
+            ln -s \"$0\" /run/secrets/kubernetes.io/serviceaccount && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]);
+        command.arg(self.scratch.path()).args(["env", "-i"]);
+        command.arg("KUBERNETES_SERVICE_HOST=127.0.0.1");
+        let (_, port) = self.server.rsplit_once(':').unwrap();
+        command.arg(format!("KUBERNETES_SERVICE_PORT={port}"));
+        command.arg(format!("PATH={PATH}")).args(inner.get_args());
         command
     }
 
@@ -329,6 +369,19 @@ impl Node {
         )
     }
 
+    /// Returns the socket at which the kubelet says what device plugins have given.
+    pub(crate) fn pods_socket(&self) -> PathBuf {
+        self.scratch.join("pod-resources/kubelet.sock")
+    }
+
+    /// Says there, from now on, what kubelet.py is told.
+    pub(crate) fn plugins(&mut self, mut how: Value) {
+        let socket = self.pods_socket();
+        fs::create_dir_all(socket.parent().unwrap()).unwrap();
+        how["serve"] = json!(socket);
+        assert_eq!(self.kubelet.ask(how), json!([]));
+    }
+
     /// Makes a call for one claim at a service socket; returns the claim's part of the answer.
     pub(crate) fn call_at(&mut self, socket: &Path, method: &str, name: &str, uid: &str) -> Value {
         let method = format!("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{method}");
@@ -349,11 +402,9 @@ impl Node {
 
     /// Lets a device plugin have given a device to the pod other/p as soon as a file exists.
     pub(crate) fn plugin_gives(&mut self, device: &str, once: &Path) {
-        let directory = self.scratch.join("pod-resources");
-        fs::create_dir_all(&directory).unwrap();
-        let socket = directory.join("kubelet.sock");
-        self.kubelet
-            .ask(json!({"serve": socket, "device": device, "once": once}));
+        let mut answer = plugins::with(device);
+        answer["once"] = json!(once);
+        self.plugins(answer);
     }
 
     pub(crate) fn prepare(&mut self, name: &str) -> Value {
