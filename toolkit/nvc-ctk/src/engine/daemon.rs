@@ -70,7 +70,15 @@ pub(crate) fn command_lines(program: &str, unit: &str) -> Vec<CommandLine> {
             origin: format!("process {pid} ({program})"),
         })
     });
+    let running = running.filter(|line| !is_of_docker(line));
     running.chain(of_unit(Path::new("/"), unit)).collect()
+}
+
+/// Returns true for the containerd that a dockerd starts if it finds none: it serves this dockerd alone, which writes its
+/// file, below its run directory, at each start.
+fn is_of_docker(line: &CommandLine) -> bool {
+    let mut files = line.values("config", Some('c')).into_iter();
+    files.any(|file| file.ends_with("/docker/containerd/containerd.toml"))
 }
 
 /// Returns the processes of the system's daemons of this name, as directories of /proc.
@@ -248,6 +256,21 @@ mod tests {
         // A program of root's that a user started, and that may be anything.
         assert!(!is_of("Uid:\t1000\t0\t0\t0\n", &[0, 1000]));
         assert!(!is_of("", &[0]));
+    }
+
+    #[test]
+    fn dockers_own_containerd_is_not_the_machines() {
+        let line = |file: &str| CommandLine {
+            words: vec!["--config".into(), file.into()],
+            origin: String::new(),
+        };
+        assert!(is_of_docker(&line(
+            "/var/run/docker/containerd/containerd.toml"
+        )));
+        assert!(is_of_docker(&line(
+            "/run/user/1000/docker/containerd/containerd.toml"
+        )));
+        assert!(!is_of_docker(&line("/etc/containerd/config.toml")));
     }
 
     #[test]
