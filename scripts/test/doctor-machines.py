@@ -69,7 +69,7 @@ MANIFEST = {'/etc/OpenCL/vendors/nvidia.icd': 'libnvidia-opencl.so.1\n'}
 # A shell's usual commands; without NVIDIA's proc files, those that modprobe brings.
 MODELS_SETUP = """
 cp $BUSYBOX usr/bin/busybox
-for name in cat chmod cp find mkdir mknod mv rm sed; do ln -s busybox usr/bin/$name; done
+for name in cat chmod cp find mkdir mknod mv rm rmdir sed; do ln -s busybox usr/bin/$name; done
 cp -a $PROC loadable
 # Nobody listens to the suite's sockets.
 rm -rf run/nvidia-persistenced; mkdir run/nvidia-persistenced; : > run/nvidia-persistenced/socket
@@ -157,8 +157,7 @@ machine('old-uvm-node', 'is device 511:0', 'rm dev/nvidia-uvm; mknod -m 666 dev/
 machine('no-gpu-node', '/dev/nvidia1 is missing', 'rm dev/nvidia1')
 machine('node-for-root', 'only root may use /dev/nvidiactl', 'chmod 600 dev/nvidiactl')
 machine('node-is-file', '/dev/nvidiactl is not a device', 'rm dev/nvidiactl; touch dev/nvidiactl')
-machine('mismatch', 'of driver 550.1.2', 'sed -i s/535.261.03/550.1.2/ $PROC/nvidia/version',
-        also=['there are no libraries of driver 550.1.2'])
+machine('mismatch', 'of driver 550.1.2', 'sed -i s/535.261.03/550.1.2/ $PROC/nvidia/version')
 machine('nvml', 'driver not loaded', mock='init=9')
 machine('config-syntax', 'config.toml', files={CONFIG_TOML: 'a = \n'})
 machine('config-key', 'did you mean disable-require', files={CONFIG_TOML: 'disable-requir = true\n'})
@@ -184,6 +183,11 @@ machine('persistence', 'does not run', level='advice', setup='rm run/nvidia-pers
 # NVIDIA's installer brings no unit.
 machine('persistence-without-unit', 'does not run', level='advice', setup='rm run/nvidia-persistenced/socket',
         files={'/usr/bin/nvidia-persistenced': '#!/bin/sh\n: > /run/nvidia-persistenced/socket\n'})
+machine('nodes-swapped', '/dev/nvidia0', 'mv dev/nvidia0 dev/x; mv dev/nvidia1 dev/nvidia0; mv dev/x dev/nvidia1', also=['/dev/nvidia1'])
+machine('libraries-newer', 'of driver 525.1.2, the libraries are of 535.261.03', 'sed -i s/535.261.03/525.1.2/ $PROC/nvidia/version')
+machine('config-directory', 'config.toml', 'mkdir -p etc/nvidia-container-runtime/config.toml')
+machine('spec-empty', '/etc/cdi/x.yaml', files={'/etc/cdi/x.yaml': ''})
+machine('hook-broken-link', 'nvidia-cdi-hook', 'rm usr/bin/nvidia-cdi-hook; ln -s /no/such usr/bin/nvidia-cdi-hook')
 machine('two-faults', 'nvidia-uvm is missing', 'rm dev/nvidia-uvm', also=['daemon.json: EOF'], files={DAEMON: '{"a":'})
 
 # Machines as users have them, from a second author: broken ones, and odd ones in order.
@@ -234,6 +238,7 @@ mkdir -p lib/modules/$KERNEL; echo kernel/drivers/net/dummy.ko: > lib/modules/$K
 machine('secure-boot', 'Secure Boot', NO_NODES + '''
 mkdir -p sys/firmware/efi/efivars
 printf '\\006\\000\\000\\000\\001' > sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c''', proc_driver=False)
+machine('nothing-installed', 'the module nvidia is not loaded', also=['no libcuda.so and no libnvidia-ml.so'], setup=PCI + 'pci 0000:3b:00.0 none; rm sys/bus/pci/devices/0000:3b:00.0/driver', machine='empty', proc_driver=False)
 machine('no-gpu', 'no NVIDIA GPU on its PCI bus', '''
 mkdir -p sys/bus/pci/devices/0000:00:00.0; echo 0x8086 > sys/bus/pci/devices/0000:00:00.0/vendor''',
         also=['no libcuda.so and no libnvidia-ml.so'], machine='empty', proc_driver=False)

@@ -7,40 +7,23 @@ use std::path::{Path, PathBuf};
 
 use libnvc::Result;
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{DeviceInfo, DriverRoot, Gpu, GpusAsked, procfs};
+use libnvc::host::{DeviceInfo, Gpu, GpusAsked};
 use nvc_generate::query_program;
 use nvc_policy::session;
 use nvc_program::hints::{Reader, advice};
 
 use super::engines::find;
+use super::hardware;
 use super::place::{Kind, Place};
 use super::{Finding, NO_GPU, read};
-use super::{hardware, libraries};
 use crate::commands::repair::{command, step};
 use crate::engine::daemon::has_unit;
 
 pub(super) const VERSION: &str = "/proc/driver/nvidia/version";
 
 pub(super) fn module(place: &Place) -> Vec<Finding> {
-    let found = match place.kind {
-        Kind::Usual if Path::new(VERSION).exists() => mismatch(place),
-        Kind::Usual => Some(hardware::no_module()),
-        Kind::Wsl | Kind::Tegra => None,
-    };
-    Vec::from_iter(found)
-}
-
-/// Checks that module and libraries have the same version.
-fn mismatch(place: &Place) -> Option<Finding> {
-    let module = procfs::module_version(&DriverRoot::open(Path::new("/")).ok()?)?;
-    let libraries = nvc_generate::driver_files::version(&place.root).ok()?;
-    // An installer may have left others beside those of the module.
-    (libraries != module && libraries::driver(&place.root).is_err()).then(|| {
-        let what = format!("the module is of driver {module}, the libraries are of {libraries}");
-        let symptom = "nvidia-smi: Driver/library version mismatch";
-        let repair = "reboot, or unload the modules and load those of the libraries' driver";
-        Finding::fatal(what, symptom, step(repair))
-    })
+    let is_missing = place.kind == Kind::Usual && !Path::new(VERSION).exists();
+    Vec::from_iter(is_missing.then(hardware::no_module))
 }
 
 /// Asks NVML for the GPUs; also returns whether all are in persistence mode.

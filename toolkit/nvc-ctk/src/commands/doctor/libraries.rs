@@ -41,8 +41,8 @@ pub(super) fn all(place: &Place) -> Vec<Finding> {
         Ok(driver) => driver,
         Err(error) => {
             let symptom = "nvidia-smi and the toolkit fail";
-            let repair = step(INSTALL);
-            return vec![Finding::fatal(error.message(), symptom, repair)];
+            let missing = || Finding::fatal(error.message(), symptom, step(INSTALL));
+            return vec![mismatch(place).unwrap_or_else(missing)];
         }
     };
     let Ok(cache) = fs::read(place.path(CACHE)) else {
@@ -73,6 +73,18 @@ pub(super) fn driver(root: &Path) -> libnvc::Result<DriverInfo> {
     let version = procfs::module_version(&DriverRoot::open(Path::new("/"))?);
     let wanted = FileSearch::new(Contents::All);
     search::find(&DriverRoot::open(root)?, version.as_deref(), &wanted)
+}
+
+/// Finds that the libraries are of another version than the module. An installer may leave others beside those of the
+/// module: that is no mismatch.
+fn mismatch(place: &Place) -> Option<Finding> {
+    let module = procfs::module_version(&DriverRoot::open(Path::new("/")).ok()?)?;
+    let libraries = nvc_generate::driver_files::version(&place.root).ok()?;
+    let what = format!("the module is of driver {module}, the libraries are of {libraries}");
+    let symptom = "nvidia-smi: Driver/library version mismatch";
+    let repair = "reboot, or unload the modules and load those of the libraries' driver";
+    let note = "if they differ after that, too, install the libraries of the module's driver";
+    Some(Finding::fatal(what, symptom, step(repair)).note(note))
 }
 
 /// Checks the libraries under WSL2, where Windows mounts its driver.

@@ -43,10 +43,16 @@ pub(super) fn config(line: &CommandLine) -> (Config, Vec<Finding>) {
                 format!("{file}: {text}")
             };
             let write = format!("nvidia-ctk config default --output={}", word(&file));
-            let repair = step(match error {
-                Error::Missing(_) => format!("correct the file's name, or write the file: {write}"),
-                _ => format!("correct {file}, or write it with the defaults: {write}"),
-            });
+            let repair = match error {
+                Error::Missing(_) => step(format!(
+                    "correct the file's name, or write the file: {write}"
+                )),
+                // An engine that mounts a file that is missing makes one.
+                _ if place.file.is_dir() => command(format!("rmdir {}", word(&file))),
+                _ => step(format!(
+                    "correct {file}, or write it with the defaults: {write}"
+                )),
+            };
             let finding = Finding::fatal(what, symptom, repair);
             (Config::default(), vec![finding])
         }

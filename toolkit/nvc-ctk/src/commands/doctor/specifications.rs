@@ -33,6 +33,9 @@ pub(super) fn all(registry: &Registry, units: &Units, driver_works: bool) -> Vec
             format!("{file}: {}", found.text)
         };
         let repair = found.repair.unwrap_or_else(|| {
+            if std::fs::metadata(&found.file).is_ok_and(|facts| facts.len() == 0) {
+                return command(format!("rm {}", word(&file)));
+            }
             step("remove the file, or let the program that made it write it again")
         });
         findings.push(Finding {
