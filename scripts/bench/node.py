@@ -3,9 +3,10 @@
 
     scripts/bench/node.py [PROGRAMS [ROUNDS]]
 
-PROGRAMS is the directory of the programs (target/release), ROUNDS the number of claims and of kubelet restarts (500).
-Prints memory and time; fails if memory or descriptors of the driver and its query processes after all rounds are more
-than 1.05 times those after the first tenth. Needs root and python3-grpcio (scripts/setup.sh tests).
+PROGRAMS is the directory of the programs (target/release), ROUNDS the number of claims, of kubelet restarts, of XIDs and
+of MIG changes (500). Prints memory and time; fails if memory or descriptors of the driver and its query processes after
+all rounds are more than 1.05 times those after the first tenth. Then shows a machine of 16 GPUs with 7 MIG devices each.
+Needs root and python3-grpcio (scripts/setup.sh tests).
 """
 
 import json
@@ -23,6 +24,9 @@ PROGRAMS = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else f"{HERE}/targe
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 500
 DRA = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/"
 REGISTRATION = "/pluginregistration.Registration/"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+# Tasks that the driver repeats have run then: the longest interval is five seconds.
+WARM = 12
 
 if "NVC_BENCH_INSIDE" not in os.environ:
     os.environ["NVC_BENCH_INSIDE"] = "1"
@@ -94,12 +98,61 @@ def compare(what, first, last):
     return fine
 
 
-def main():
-    driver = f"{work}/driver"
+def built(name, *options):
+    """Makes a simulated driver."""
+    driver = f"{work}/{name}"
     for simdriver in (f"{PROGRAMS}/nvc-simdriver", f"{HERE}/target/debug/nvc-simdriver"):
         if os.path.exists(simdriver):
             break
-    subprocess.run([simdriver, "build", driver], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([simdriver, "build", driver, *options], check=True, stdout=subprocess.DEVNULL)
+    open(f"{driver}/etc/nvidia-sim/events", "w").close()
+    return driver
+
+
+class Node:
+    """A node of a name: its driver's process, its sockets, and the slices that it has published."""
+
+    def __init__(self, tell, port, name, driver):
+        self.tell, self.name, self.driver = tell, name, driver
+        directory = f"{work}/{name}"
+        os.mkdir(directory)
+        tell(put=f"/api/v1/nodes/{name}", object={"metadata": {"name": name}})
+        with open(f"{directory}/kubeconfig", "w") as file:
+            json.dump({"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+                       "clusters": [{"name": "x", "cluster": {"server": f"http://127.0.0.1:{port}"}}], "users": [{"name": "x", "user": {}}]}, file)
+        self.begin = time.monotonic()
+        self.daemon = subprocess.Popen(
+            [f"{PROGRAMS}/gpu-kubelet-plugin", f"--node-name={name}", f"--container-driver-root={driver}", f"--nvidia-driver-root={driver}",
+             f"--cdi-root={directory}/cdi", f"--kubeconfig={directory}/kubeconfig", f"--kubelet-registrar-directory-path={directory}/registry",
+             f"--kubelet-plugins-directory-path={directory}/plugins"], stderr=open(f"{work}/log", "a"))
+        self.registry = socket_in(f"{directory}/registry", self.daemon)
+        self.ready = milliseconds(self.begin)
+        self.service = socket_in(f"{directory}/plugins/gpu.nvidia.com", self.daemon)
+        restart(self.registry, self.service)
+
+    def slices(self):
+        return [one["spec"] for one in self.tell(list=SLICES) if one["spec"]["nodeName"] == self.name]
+
+    def devices(self):
+        return [device for one in self.slices() for device in one.get("devices") or []]
+
+    def until(self, is_there):
+        while not is_there():
+            if self.daemon.poll() is not None:
+                sys.exit(f"the driver has ended: {open(work + '/log').read()}")
+            time.sleep(0.002)
+
+    def event(self, line):
+        with open(f"{self.driver}/etc/nvidia-sim/events", "a") as file:
+            file.write(line + "\n")
+
+    def end(self):
+        self.daemon.terminate()
+        self.daemon.wait()
+
+
+def main():
+    driver = built("driver")
     subprocess.run(["mount", "--bind", f"{driver}/proc/devices", "/proc/devices"], check=True)
     script = f"{HERE}/tests/tests/kubelet/apiserver.py"
     pipe = subprocess.PIPE
@@ -111,43 +164,37 @@ def main():
         api.stdin.flush()
         return json.loads(api.stdout.readline())
 
-    tell(put="/api/v1/nodes/n1", object={"metadata": {"name": "n1"}})
-    with open(f"{work}/kubeconfig", "w") as file:
-        json.dump({"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-                   "clusters": [{"name": "x", "cluster": {"server": f"http://127.0.0.1:{port}"}}], "users": [{"name": "x", "user": {}}]}, file)
     queries = []
     for _ in range(5):
         begin = time.monotonic()
         subprocess.run([f"{PROGRAMS}/nvidia-container-cli", f"--root={driver}", "info"], check=True, stdout=subprocess.DEVNULL)
         queries.append(milliseconds(begin))
-    log = open(f"{work}/log", "w")
-    begin = time.monotonic()
-    daemon = subprocess.Popen(
-        [f"{PROGRAMS}/gpu-kubelet-plugin", "--node-name=n1", f"--container-driver-root={driver}", f"--nvidia-driver-root={driver}",
-         f"--cdi-root={work}/cdi", f"--kubeconfig={work}/kubeconfig", f"--kubelet-registrar-directory-path={work}/registry",
-         f"--kubelet-plugins-directory-path={work}/plugins"], stderr=log)
+    node = Node(tell, port, "n1", driver)
     try:
-        registry = socket_in(f"{work}/registry", daemon)
-        ready = milliseconds(begin)
-        print(f"sockets ready after {ready:.0f} ms; nvidia-container-cli info takes {statistics.median(queries):.0f} ms")
-        service = socket_in(f"{work}/plugins/gpu.nvidia.com", daemon)
-        fine = rounds(tell, daemon.pid, registry, service)
-        print(f"slice back after {back(tell):.0f} ms")
+        print(f"sockets ready after {node.ready:.0f} ms; nvidia-container-cli info takes {statistics.median(queries):.0f} ms")
+        node.until(node.devices)
+        print(f"slice back after {back(node):.0f} ms")
+        time.sleep(WARM)
+        fine = all([claims(node), restarts(node), xids(node), migs(node)])
     finally:
-        daemon.terminate()
-        daemon.wait()
+        node.end()
+    large = Node(tell, port, "n2", built("large", "--size", "16", "7"))
+    try:
+        large.until(lambda: len(large.devices()) == 112)
+        sizes = [len(one["devices"]) for one in large.slices()]
+        print(f"16 GPUs with 7 MIG devices: slices of {sizes} devices after {milliseconds(large.begin):.0f} ms, {used(large.daemon.pid)[0]:.1f} MiB")
+    finally:
+        large.end()
         api.kill()
     if not fine:
         sys.exit(1)
 
 
-def back(tell):
-    slices = "/apis/resource.k8s.io/v1/resourceslices"
-    for thing in tell(list=slices):
-        tell(remove=f"{slices}/{thing['metadata']['name']}")
+def back(node):
+    for one in node.tell(list=SLICES):
+        node.tell(remove=f"{SLICES}/{one['metadata']['name']}")
     begin = time.monotonic()
-    while not tell(list=slices):
-        time.sleep(0.001)
+    node.until(node.slices)
     return milliseconds(begin)
 
 
@@ -163,32 +210,75 @@ def restart(registry, service):
         call(channel, DRA + "NodePrepareResources", b"")
 
 
-def rounds(tell, pid, registry, service):
-    restart(registry, service)
-    channel = grpc.insecure_channel(f"unix:{service}", [("grpc.default_authority", "localhost")])
-    times, first = [], None
+def repeated(what, node, once):
+    """Does something in all rounds; returns true if the driver has not grown after the first tenth."""
     for number in range(ROUNDS):
+        once(number)
+        if number + 1 == max(1, ROUNDS // 10):
+            first = used(node.daemon.pid)
+    return compare(f"{ROUNDS} {what}", first, used(node.daemon.pid))
+
+
+def claims(node):
+    channel = grpc.insecure_channel(f"unix:{node.service}", [("grpc.default_authority", "localhost")])
+    times = []
+
+    def once(number):
         uid, name = f"00000000-0000-4000-8000-{number:012}", f"c{number}"
-        result = {"request": "r", "driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0"}
+        result = {"request": "r", "driver": "gpu.nvidia.com", "pool": node.name, "device": "gpu-0"}
         path = f"/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/{name}"
-        tell(put=path, object={"metadata": {"name": name, "uid": uid, "creationTimestamp": "2036-01-01T00:00:00Z"}, "spec": {},
-                               "status": {"allocation": {"devices": {"results": [result]}}}})
+        node.tell(put=path, object={"metadata": {"name": name, "uid": uid, "creationTimestamp": "2036-01-01T00:00:00Z"}, "spec": {},
+                                    "status": {"allocation": {"devices": {"results": [result]}}}})
         begin = time.monotonic()
         answer = call(channel, DRA + "NodePrepareResources", claimed(uid, name))
         times.append(milliseconds(begin))
         if b"k8s.gpu.nvidia.com/claim=" not in answer:
             sys.exit(f"{name}: {answer}")
         call(channel, DRA + "NodeUnprepareResources", claimed(uid, name))
-        tell(remove=path)
-        if number + 1 == max(1, ROUNDS // 10):
-            first = used(pid)
+        node.tell(remove=path)
+
+    fine = repeated("claims", node, once)
     percentiles("Prepare", times)
-    fine = compare(f"{ROUNDS} claims", first, used(pid))
-    for number in range(ROUNDS):
-        restart(registry, service)
-        if number + 1 == max(1, ROUNDS // 10):
-            first = used(pid)
-    return compare(f"{ROUNDS} kubelet restarts", first, used(pid)) and fine
+    return fine
+
+
+def restarts(node):
+    return repeated("kubelet restarts", node, lambda _: restart(node.registry, node.service))
+
+
+def xids(node):
+    """Errors that do not lose the GPU: each one makes the driver look at it."""
+
+    def once(number):
+        node.event(f"xid gpu={uuid} code={100 + number % 2}")
+        node.until(lambda: any(device.get("taints") for device in node.devices()))
+        time.sleep(0.05)
+
+    uuid = node.devices()[0]["attributes"]["uuid"]["string"]
+    return repeated("XIDs", node, once)
+
+
+def migs(node):
+    """The last MIG device goes, comes, goes."""
+    profile = f"{node.driver}/etc/nvidia-sim/profile"
+    lines = open(profile).read().splitlines()
+    number = len(node.devices())
+    uuid = next(line.split("uuid=")[1].split()[0] for line in lines if line.startswith("gpu minor=1 "))
+    times = []
+
+    def once(number_of_round):
+        less = 1 - number_of_round % 2
+        with open(profile + ".new", "w") as file:
+            file.write("\n".join(lines[:len(lines) - less]) + "\n")
+        os.rename(profile + ".new", profile)
+        begin = time.monotonic()
+        node.event(f"mig gpu={uuid}")
+        node.until(lambda: len(node.devices()) == number - less)
+        times.append(milliseconds(begin))
+
+    fine = repeated("MIG changes", node, once)
+    percentiles("a MIG change is published", times)
+    return fine
 
 
 # No driver may be below a directory of all users.

@@ -45,6 +45,8 @@ layers[kubernetes-$suite]=$programs/root:${layers[kubernetes-$suite]}
 # The driver that an update brings.
 "$bin/nvc-simdriver" profile | sed 's/^driver=.*/driver=575.57.08/' > "$work/new-profile"
 "$bin/nvc-simdriver" build "$work/engines/new-driver" --profile "$work/new-profile" > /dev/null
+"$bin/nvc-simdriver" build "$work/large" --size 16 7 --no-nodes > /dev/null
+cp "$work/large/etc/nvidia-sim/profile" "$work/engines/large-profile"
 cp -a examples/kubernetes "$work/engines/examples"
 scripts/packages/image.sh --files "$work/engines/image"
 cp scripts/packages/image.sh "$work/engines/image.sh"

@@ -1,7 +1,12 @@
-"""A device plugin that gives the devices of its arguments, without anything of them: device-plugin.py RESOURCE ID..."""
+"""A device plugin that gives the devices of its arguments, without anything of them: device-plugin.py RESOURCE ID...
 
+While /run/plugin-hold exists, Allocate does not return; it says in /run/plugin-asked that it was called.
+"""
+
+import os
 import sys
 import threading
+import time
 from concurrent import futures
 
 import grpc
@@ -22,6 +27,9 @@ def devices(_request, _context):
 
 
 def allocated(_request, _context):
+    open("/run/plugin-asked", "w").close()
+    while os.path.exists("/run/plugin-hold"):
+        time.sleep(0.01)
     return field(1, b"")
 
 

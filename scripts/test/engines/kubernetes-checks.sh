@@ -240,6 +240,34 @@ test_6_changes() {
   cp -a /tmp/mig/. $capabilities/
   cp /tmp/profile /etc/nvidia-sim/profile
   check "a GPU that is divided again is published" until_true 20 devices_are gpu-0 gpu-1-mig-2g20gb-14-4 gpu-1-mig-3g40gb-9-0
+  check "a pod with a MIG device" example one-mig by-mig
+  check "runs" is_ready by-mig
+  check "it sees its MIG device alone" sees_mig inside by-mig
+  check "the pods end" all_gone
+  # The API server takes 64 devices in a slice if one has a taint.
+  cp /srv/engines/large-profile /etc/nvidia-sim/profile
+  check "16 GPUs with 7 MIG devices each are published" until_true 30 sizes_are 64 48
+  local first
+  first=$(sed -n 's/^gpu minor=0 .* uuid=\([^ ]*\) .*/\1/p' /etc/nvidia-sim/profile)
+  check "XID 79: the seven of one GPU are tainted" until_true 20 seven_are_tainted "$first"
+  check "in the same slices" sizes_are 64 48
+  cp /tmp/profile /etc/nvidia-sim/profile
+  check "the GPUs of before are published" until_true 20 devices_are gpu-0 gpu-1-mig-2g20gb-14-4 gpu-1-mig-3g40gb-9-0
+  check "without a taint" until_true 20 taints_are
+}
+sizes_are() { # NUMBER...: of the slices
+  kubectl get resourceslices -o json | python3 -c '
+import json, sys
+slices = json.load(sys.stdin)["items"]
+print(*sorted((len(one["spec"]["devices"]) for one in slices), reverse=True))
+assert {one["spec"]["pool"]["resourceSliceCount"] for one in slices} == {len(slices)}
+assert len({one["spec"]["pool"]["generation"] for one in slices}) == 1
+' | grep -x "$*"
+}
+seven_are_tainted() { # UUID; a watch that has just begun may miss the first event
+  gpu_event "xid gpu=$1 code=79"
+  sleep 0.5
+  taints_are $(seq -f "gpu-0-mig-1g10gb-19-%.0f $driver/xid=79" 0 6)
 }
 version_is() { # of all devices, as a semantic version
   [ "$(kubectl get resourceslices -o 'jsonpath={range .items[*].spec.devices[*]}{.attributes.driverVersion.version}{"\n"}{end}' | sort -u)" = "$1" ]
@@ -261,8 +289,36 @@ test_7_plugins() {
   check "runs" is_ready by-claim
   check "the plugin gives its GPU again" plugin_pod
   check "runs" is_ready by-plugin
+  check "an Event of the node names the claim and the pod" until_true 30 \
+    event_says $node "by a device plugin to the pod default/by-plugin"
+  check "the GPU is tainted" until_true 20 taints_are "gpu-0 $driver/device-plugin="
+  check "the pods end" all_gone
+
+  # At the same moment: between its two looks Prepare waits for a lock, and meanwhile the plugin is asked and answers.
+  start lock flock --no-fork $records/pu.lock sleep infinity
+  touch /run/plugin-hold
+  rm -f /run/plugin-asked
+  # The one that looks after files.
+  until_true 30 waiting 1
+  check "a pod with a claim" example one-gpu by-claim
+  check "its Prepare has looked once" until_true 30 waiting 2
+  check "the plugin is asked for the same GPU" plugin_pod
+  check "and has not answered" until_true 30 test -e /run/plugin-asked
+  rm /run/plugin-hold
+  check "the plugin's pod runs" is_ready by-plugin
+  stop lock
+  check "the second look takes the grant back: an Event of the one pod names the other" until_true 30 \
+    event_says by-claim "gpu-0 is given to the pod default/by-plugin by a device plugin"
+  check "the GPU is tainted at once" until_true 1 taints_are "gpu-0 $driver/device-plugin="
+  check "nothing is left of the grant" nothing_is_left
+  check "the plugin's pod ends" gone by-plugin
+  check "the pod with the claim gets its GPU" is_ready by-claim
+  check "and no other" sees 0 mknod -- inside by-claim
   check "the pods end" all_gone
   stop plugin
+}
+waiting() { # NUMBER: so many wait for a lock of ours
+  [ "$(grep -c -- "-> FLOCK .*:$(stat -c %i $records/pu.lock) " /proc/locks)" -ge "$1" ]
 }
 allocatable() { [ "$(kubectl get node $node -o jsonpath="{.status.allocatable.${1//./\\.}}")" = 1 ]; }
 plugin_pod() {
