@@ -105,6 +105,21 @@ test_3_missing() {
   check "the pod is made again" until_true 60 is_another by-limits "$before"
   check "it sees its GPU and no other" sees 0 mknod -- inside by-limits
   check "the pods end" all_gone
+
+  # A driver that comes after ours has started.
+  mv /dev/nvidiactl /tmp/nvidiactl
+  kubectl -n nvidia-dra delete --now "$(driver_pod)" > /tmp/log 2>&1
+  check "without NVIDIA's driver, ours starts" driver_is_ready
+  check "its slice is empty" until_true 20 sizes_are 0
+  check "an Event of the node has the reason" until_true 20 event_says $node "no device can be given"
+  local before
+  before=$(driver_pod)
+  mv /tmp/nvidiactl /dev/nvidiactl
+  check "the driver comes: its devices" until_true 20 devices_are gpu-0 gpu-1-mig-2g20gb-14-4 gpu-1-mig-3g40gb-9-0
+  check "without a restart" test "$before" = "$(driver_pod)"
+  check "a pod" example by-limits
+  check "runs" is_ready by-limits
+  check "the pods end" all_gone
 }
 event_says() { # POD TEXT
   kubectl get events --field-selector "involvedObject.name=$1" -o 'jsonpath={range .items[*]}{.message}{"\n"}{end}' | grep -F -- "$2"
@@ -259,15 +274,17 @@ sizes_are() { # NUMBER...: of the slices
   kubectl get resourceslices -o json | python3 -c '
 import json, sys
 slices = json.load(sys.stdin)["items"]
-print(*sorted((len(one["spec"]["devices"]) for one in slices), reverse=True))
+print(*sorted((len(one["spec"].get("devices", [])) for one in slices), reverse=True))
 assert {one["spec"]["pool"]["resourceSliceCount"] for one in slices} == {len(slices)}
 assert len({one["spec"]["pool"]["generation"] for one in slices}) == 1
 ' | grep -x "$*"
 }
 seven_are_tainted() { # UUID; a watch that has just begun may miss the first event
+  local lines
+  mapfile -t lines < <(seq -f "gpu-0-mig-1g10gb-19-%.0f $driver/xid=79" 0 6)
   gpu_event "xid gpu=$1 code=79"
   sleep 0.5
-  taints_are $(seq -f "gpu-0-mig-1g10gb-19-%.0f $driver/xid=79" 0 6)
+  taints_are "${lines[@]}"
 }
 version_is() { # of all devices, as a semantic version
   [ "$(kubectl get resourceslices -o 'jsonpath={range .items[*].spec.devices[*]}{.attributes.driverVersion.version}{"\n"}{end}' | sort -u)" = "$1" ]
