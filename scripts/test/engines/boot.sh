@@ -31,7 +31,7 @@ grep -q 'KERNEL=="full".*create-dev-char-symlinks"' /usr/lib/udev/rules.d/71-nvi
 echo 'kernel/drivers/video/nvidia.ko:' > "/usr/lib/modules/$(uname -r)/modules.dep"
 # The machine's devices are not this root's.
 ln -sf /dev/null /etc/systemd/system/systemd-udev-trigger.service
-ln -sf /dev/null /etc/systemd/system/containerd.service
+[ -n "${NVC_KEPT:-}" ] || ln -sf /dev/null /etc/systemd/system/containerd.service
 ln -sf /dev/null /etc/systemd/system/getty.target
 ln -sf /dev/null /etc/systemd/system/console-getty.service
 # udev makes it for the machine's devices.
