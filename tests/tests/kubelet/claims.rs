@@ -211,6 +211,16 @@ pub(crate) fn the_machine_changes() {
     node.driver.answer(&whole).unwrap();
     wait("the driver again", || is_published(&mut node, "gpu-0"));
     node.prepared("a");
+    node.unprepared("a");
+    // Another GPU in its place: nobody may claim it by that name for a minute.
+    let mut other = whole.clone();
+    other.gpus[0].uuid = "GPU-00000000-0000-4000-8000-000000000000".into();
+    node.driver.answer(&other).unwrap();
+    wait("a slice without its name", || {
+        !is_published(&mut node, "gpu-0")
+    });
+    assert_eq!(node.published().len(), 2);
+    assert!(daemon.log().contains("gpu-0 is another GPU now"));
     assert!(daemon.is_alive());
 }
 
