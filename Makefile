@@ -63,6 +63,7 @@ test-units: ## Run the systemd units with systemd as PID 1: boots, refresh, daem
 	@scripts/test/units.sh
 	@scripts/test/boots.sh
 	@scripts/test/purge.sh
+	@scripts/test/breakdowns.sh
 
 test-suites: ## Run runc's and crun's own tests through the runtime and compare (root, network once; after make build).
 	@scripts/test/suites.sh

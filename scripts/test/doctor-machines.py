@@ -405,6 +405,7 @@ machine('legacy-without-hook', 'which the runtime\'s mode legacy needs', also=['
         files={**without('nvidia-container-runtime-hook', WITH_DOCKER), **toml('nvidia-container-runtime', 'mode = "legacy"')})
 machine('hook-not-executable', 'nvidia-cdi-hook is not executable', 'cp -p usr/bin/nvidia-cdi-hook x; mv x usr/bin/nvidia-cdi-hook; chmod 644 usr/bin/nvidia-cdi-hook')
 machine('cli-elsewhere', '/opt/nvidia-container-cli is missing', files={**WITH_DOCKER, **toml(CLI, 'path = "/opt/nvidia-container-cli"')})
+machine('cli-without-directory', 'nvidia-container-cli is missing', files={**WITH_DOCKER, **toml(CLI, 'path = "nvidia-container-cli"')})
 
 # containerd's drop-in repeats the CRI plugin's section.
 CRI = 'plugins."io.containerd.grpc.v1.cri"'

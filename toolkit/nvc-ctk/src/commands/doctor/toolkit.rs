@@ -242,16 +242,17 @@ fn no_low_level(config: &Config) -> Option<Finding> {
 fn missing(config: &Config) -> Vec<Finding> {
     let exists = |name: &str| find(name).is_some();
     let mut findings = Vec::new();
-    let cli = match config.cli.path.as_str() {
-        "" => CLI,
-        path => path,
+    // The hook searches only for what is not set.
+    let (cli, is_there) = match config.cli.path.as_str() {
+        "" => (CLI, exists(CLI)),
+        path => (path, programs::is_executable(Path::new(path))),
     };
-    if exists(HOOK) && !is_program(cli) {
+    if exists(HOOK) && !is_there {
         findings.push(Finding::wrong(
             format!("{cli} is missing, which {HOOK} executes"),
             "docker run --gpus: exec: nvidia-container-cli: executable file not found",
-            if cli != CLI && exists(CLI) {
-                set(config, CLI_PATH, CLI)
+            if exists(CLI) {
+                set(config, CLI_PATH, "")
             } else {
                 step(format!("install libnvidia-container-tools ({CLI})"))
             },
