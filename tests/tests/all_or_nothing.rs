@@ -213,7 +213,7 @@ fn a_device_node_is_missing() {
         |driver| fs::remove_file(driver.path("/dev/nvidia0")).unwrap(),
         &["--device=0"],
     );
-    let text = "mount error: stat failed: DROOT/dev/nvidia0: no such file or directory";
+    let text = "mount error: GPU 0: stat failed: DROOT/dev/nvidia0: no such file or directory";
     assert_eq!(message, format!("nvidia-container-cli: {text}"));
 }
 
@@ -225,7 +225,7 @@ fn a_device_node_has_another_number() {
         },
         &["--device=0"],
     );
-    let text = "mount error: invalid device node: DROOT/dev/nvidia0";
+    let text = "mount error: GPU 0: invalid device node: DROOT/dev/nvidia0";
     assert_eq!(message, format!("nvidia-container-cli: {text}"));
 }
 
@@ -236,7 +236,7 @@ fn a_capability_vanished() {
         &["--device=1:0"],
     );
     assert!(
-        message.starts_with("nvidia-container-cli: mount error: "),
+        message.starts_with("nvidia-container-cli: mount error: MIG device 1:0: "),
         "{message}"
     );
     assert!(
