@@ -375,6 +375,8 @@ machine('docker-old-default', 'default runtime is runc', files=running({'runtime
 machine('docker-default-unknown', 'the default runtime nvidia is not registered', files=running({'default-runtime': 'nvidia'}))
 machine('docker-without-runtime', 'dockerd does not know the runtime nvidia', level='advice', files=running({}, runtimes={}))
 machine('docker-runtime-elsewhere', None, files=running({}))
+machine('docker-26-of-a-newcomer', 'dockerd does not know the runtime nvidia', level='advice', also=['docker\'s CDI is off'],
+        files=running({}, runtimes={}, version='26.1.5+dfsg1', cdi=False))
 machine('docker-26-without-cdi', 'docker\'s CDI is off', level='advice', files=running(version='26.1.5+dfsg1', cdi=False))
 machine('docker-cdi-not-restarted', 'dockerd\'s CDI is off, and /etc/docker/daemon.json enables it',
         files=running({'runtimes': NVIDIA, 'features': {'cdi': True}}, version='26.1.5+dfsg1', cdi=False))

@@ -10,7 +10,7 @@ use nvc_cdi::Registry;
 use serde_json::Value;
 
 use super::engines::{RUNTIME, configuration, find, is_program, name_option, registration};
-use super::{Finding, daemon, specifications};
+use super::{Finding, Level, daemon, specifications};
 use crate::ask::ask;
 use crate::commands::repair::{command, step};
 use crate::engine::daemon::command_lines;
@@ -214,16 +214,21 @@ fn compare(file: &File, engine: &Daemon) -> Vec<Finding> {
     let mut known = engine.runtimes.keys();
     let is_registered =
         registered(settings).next().is_some() || known.any(|name| name.starts_with("nvidia"));
+    let cdi = cdi(file, engine);
     if !is_registered && find(RUNTIME).is_some() {
         let origin = file.origin.iter();
         let reads: String = origin
             .map(|origin| format!(", which reads {path} ({origin}),"))
             .collect();
         let what = format!("dockerd{reads} does not know the runtime nvidia");
-        let repair = registration("docker", "");
+        // One command does both.
+        let repair = match &cdi {
+            Some(off) if off.level == Level::Advice => off.repair.clone(),
+            _ => registration("docker", ""),
+        };
         findings.push(Finding::advice(what, UNKNOWN_RUNTIME, repair));
     }
-    findings.extend(cdi(file, engine));
+    findings.extend(cdi);
     findings
 }
 
