@@ -221,7 +221,7 @@ fn names(first: String, uuid: &str) -> Vec<String> {
 /// Adds the name of the device to an error about its node on the host, or about a file of its capabilities.
 pub fn naming_device(error: Error, parts: &[Part], root: &DriverRoot) -> Error {
     let is_it = |path: &HostPath| error.is_about(&root.join(path));
-    let is_its = |part: &&Part| part.intents.iter().any(|intent| intent.needs(&is_it));
+    let is_its = |part: &&Part| part.intents.iter().any(|intent| intent.needs(is_it));
     // The MIG device comes after its GPU, and has the same node.
     let Some(part) = parts.iter().rev().find(is_its) else {
         return error;
