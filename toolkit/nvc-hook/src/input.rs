@@ -3,7 +3,7 @@
 //! Both are read before anything is printed, because their annotations say where the streams of hooks lead. Failures
 //! are kept until they are due.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use libnvc::request::ProcessUser;
@@ -16,9 +16,6 @@ use nvc_program::messages;
 
 use crate::arguments::Options;
 use crate::report::Report;
-
-/// Size limit of a state: a few hundred bytes, and annotations that are at most as long as config.json.
-const MAX_STATE_SIZE: u64 = bundle::MAX_SIZE;
 
 /// The container.
 #[derive(Debug)]
@@ -44,9 +41,8 @@ pub(crate) struct Texts {
 impl Texts {
     /// Reads them, and makes this process silent if hooks write to a file that the image may have chosen.
     pub(crate) fn read(options: &Options, report: &mut Report) -> Result<Self> {
-        let mut text = Vec::new();
-        let done = io::stdin().take(MAX_STATE_SIZE).read_to_end(&mut text);
-        let state = done.map(|_| text);
+        // A few hundred bytes, and annotations that are at most as long as config.json.
+        let state = nvc_hostfile::bounded(io::stdin(), bundle::MAX_SIZE);
         let parsed = state.as_ref().ok().and_then(|text| state::read(text).ok());
         let specification = parsed.map(|state| {
             report.of_container(&state.id);

@@ -301,12 +301,23 @@ fn content(path: &Path, file: &File, most: usize) -> Result<Vec<u8>> {
     } else {
         (most, format!("it is larger than {} MiB", most >> 20))
     };
+    bounded(file, limit).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => Error::fault(ErrorKind::Malformed, path.display(), cause),
+        _ => failed(error),
+    })
+}
+
+/// Reads to the end, at most `most` bytes.
+///
+/// # Errors
+/// There are more, or they cannot be read.
+pub fn bounded(from: impl io::Read, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(u64::try_from(limit).unwrap_or(u64::MAX - 1) + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
-    if bytes.len() > limit {
-        return Err(Error::fault(ErrorKind::Malformed, path.display(), cause));
+    let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+    from.take(limit).read_to_end(&mut bytes)?;
+    if bytes.len() > most {
+        let text = format!("it is larger than {} MiB", most >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     Ok(bytes)
 }

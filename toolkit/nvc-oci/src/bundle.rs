@@ -1,7 +1,7 @@
 //! Reads a bundle's config.json and replaces it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use nix::sys::stat::Mode;
 use nvc_hostfile::draft::{Like, put};
 
 /// Size limit of config.json: annotations of a megabyte are real, a hundred times that is an error or an attack.
-pub const MAX_SIZE: u64 = 16 << 20;
+pub const MAX_SIZE: usize = 16 << 20;
 
 /// Reads a config.json.
 ///
@@ -20,21 +20,12 @@ pub const MAX_SIZE: u64 = 16 << 20;
 /// It cannot be opened or read, is too long, or is no file: a pipe could be read only once, and the low-level runtime
 /// would find nothing in it.
 pub fn read(file: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
     // Before it is opened, which waits for the writer of a fifo.
     let found = fs::metadata(file)?;
     if !found.is_file() && !found.is_dir() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    let opened = File::open(file)?;
-    let size = opened.metadata()?.len();
-    bytes.reserve(usize::try_from(size.min(MAX_SIZE)).unwrap_or(0));
-    opened.take(MAX_SIZE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_SIZE {
-        let text = format!("it is larger than {} MiB", MAX_SIZE >> 20);
-        return Err(io::Error::other(text));
-    }
-    Ok(bytes)
+    nvc_hostfile::bounded(File::open(file)?, MAX_SIZE)
 }
 
 /// Replaces a config.json: readers see the old file or the new one, never a partial one.
@@ -129,9 +120,15 @@ mod tests {
     fn a_file_that_is_too_long_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.json");
-        File::create(&file).unwrap().set_len(MAX_SIZE + 1).unwrap();
+        File::create(&file)
+            .unwrap()
+            .set_len(MAX_SIZE as u64 + 1)
+            .unwrap();
         assert!(read(&file).unwrap_err().to_string().contains("16 MiB"));
-        File::create(&file).unwrap().set_len(MAX_SIZE).unwrap();
-        assert_eq!(read(&file).unwrap().len() as u64, MAX_SIZE);
+        File::create(&file)
+            .unwrap()
+            .set_len(MAX_SIZE as u64)
+            .unwrap();
+        assert_eq!(read(&file).unwrap().len(), MAX_SIZE);
     }
 }

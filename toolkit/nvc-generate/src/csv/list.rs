@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 /// The lists for every container; others are for images that request all.
 const ORDINARY: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 
+/// The longest list.
+const MAX_SIZE: usize = 4 << 20;
+
 /// Type of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -36,7 +39,7 @@ pub fn parse(text: &str) -> Vec<Entry> {
 /// # Errors
 /// The file cannot be read.
 pub fn read(file: &Path) -> io::Result<Vec<Entry>> {
-    let text = fs::read(file)?;
+    let text = nvc_hostfile::bounded(fs::File::open(file)?, MAX_SIZE)?;
     Ok(parse(&String::from_utf8_lossy(&text)))
 }
 

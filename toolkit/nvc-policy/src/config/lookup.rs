@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::{Config, Error, LoadedConfig, parse};
@@ -11,7 +11,7 @@ use super::{Config, Error, LoadedConfig, parse};
 pub const VARIABLE: &str = "NVIDIA_CTK_CONFIG_FILE_PATH";
 
 /// Size limit: a configuration has a few dozen lines. Protects against a device or a huge file.
-const MAX_SIZE: u64 = 1 << 20;
+const MAX_SIZE: usize = 1 << 20;
 
 /// The file's location.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,16 +51,9 @@ pub fn read(file: &Path) -> Result<LoadedConfig, Error> {
             cause,
         },
     };
-    let mut text = Vec::new();
-    File::open(file)
-        .map_err(|cause| failed("open", cause))?
-        .take(MAX_SIZE + 1)
-        .read_to_end(&mut text)
-        .map_err(|cause| failed("read", cause))?;
+    let opened = File::open(file).map_err(|cause| failed("open", cause))?;
+    let text = nvc_hostfile::bounded(opened, MAX_SIZE).map_err(|cause| failed("read", cause))?;
     let name = file.display();
-    if text.len() as u64 > MAX_SIZE {
-        return Err(Error::Syntax(format!("{name}: it is larger than 1 MiB")));
-    }
     let text = String::from_utf8(text).map_err(|error| {
         let why = error.utf8_error();
         Error::Syntax(format!("{name}: it is not UTF-8: {why}"))

@@ -1,14 +1,14 @@
 //! Changes the root of a specification's paths.
 
 use std::fs::File;
-use std::io::Read;
+use std::io;
 use std::path::Path;
 
-use libnvc::Result;
+use libnvc::{Error, ErrorKind, Result};
 use nvc_cdi::emit::{Format, text};
 use nvc_cdi::transform::{Side, Transform};
 use nvc_cdi::{MAX_SIZE, Spec, file, parse, validate, version};
-use nvc_hostfile::system;
+use nvc_hostfile::{bounded, system};
 
 use crate::commands::invalid;
 use crate::line::CommandLine;
@@ -44,17 +44,15 @@ fn transform(spec: &mut Spec, transform: &Transform) -> Result<()> {
 }
 
 fn read(input: &str) -> Result<Vec<u8>> {
-    let failed = |error| system("open failed", input, &error);
-    let from: Box<dyn Read> = match input {
-        "" | "-" => Box::new(std::io::stdin()),
-        path => Box::new(File::open(path).map_err(failed)?),
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::FileTooLarge => Error::fault(ErrorKind::Malformed, input, error.to_string()),
+        _ => system("open failed", input, &error),
     };
-    // The parser refuses what is longer.
-    let mut bytes = Vec::new();
-    from.take(MAX_SIZE as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
-    Ok(bytes)
+    let bytes = match input {
+        "" | "-" => bounded(std::io::stdin(), MAX_SIZE),
+        path => File::open(path).and_then(|file| bounded(file, MAX_SIZE)),
+    };
+    bytes.map_err(failed)
 }
 
 #[cfg(test)]
@@ -67,9 +65,8 @@ mod tests {
     fn no_more_is_read_than_is_parsed() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 40).unwrap();
-        let bytes = read(file.path().to_str().unwrap()).unwrap();
-        let error = parse(&bytes).unwrap_err().message();
-        assert!(error.contains("bytes are more than"), "{error}");
+        let error = read(file.path().to_str().unwrap()).unwrap_err().message();
+        assert!(error.contains("larger than 32 MiB"), "{error}");
     }
 
     #[test]
