@@ -3,8 +3,9 @@
 use nvc_oci::own_environment::STAGES_INSIDE;
 use std::path::Path;
 
+use indexmap::IndexMap;
 use nvc_hostfile::HandedPaths;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Directories that engines search for specifications; later ones have precedence.
 pub const STANDARD_DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
@@ -13,16 +14,16 @@ pub const STANDARD_DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 pub const CHARACTER: &str = "c";
 
 /// A specification: devices of one kind, and their common edits.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Spec {
     /// The version of the format.
     pub cdi_version: String,
     /// `VENDOR/CLASS`.
     pub kind: String,
     /// Free notes; their keys follow Kubernetes' rules.
-    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
-    pub annotations: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub annotations: IndexMap<String, String>,
     pub devices: Vec<Device>,
     /// Edits applied once for any of the devices.
     #[serde(skip_serializing_if = "Edits::is_empty")]
@@ -30,21 +31,21 @@ pub struct Spec {
 }
 
 /// A device that a container can request by name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Device {
     /// Its name within the kind.
     pub name: String,
     /// Free notes.
-    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
-    pub annotations: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub annotations: IndexMap<String, String>,
     /// Edits that make the device available.
     pub container_edits: Edits,
 }
 
 /// Changes to a container's configuration.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Edits {
     /// `NAME=VALUE`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -68,8 +69,8 @@ pub struct Edits {
     pub additional_gids: Vec<u32>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct DeviceNode {
     /// Path in the container.
     pub path: String,
@@ -98,8 +99,8 @@ pub struct DeviceNode {
 }
 
 /// A network device.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct NetDevice {
     /// Its name on the host.
     pub host_interface_name: String,
@@ -108,8 +109,8 @@ pub struct NetDevice {
 }
 
 /// A program that the engine's runtime starts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Hook {
     /// The stage, `createContainer` for instance.
     pub hook_name: String,
@@ -126,8 +127,8 @@ pub struct Hook {
     pub timeout: Option<i64>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Mount {
     pub host_path: String,
     pub container_path: String,
@@ -157,8 +158,8 @@ impl Mount {
 }
 
 /// Intel's resource director.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct IntelRdt {
     /// Class of service.
     #[serde(rename = "closID", skip_serializing_if = "String::is_empty")]
@@ -246,8 +247,4 @@ fn is_zero(value: &i64) -> bool {
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
 fn is_false(value: &bool) -> bool {
     !*value
-}
-
-fn as_map<S: serde::Serializer>(pairs: &[(String, String)], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(pairs.iter().map(|(key, value)| (key, value)))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use indexmap::IndexMap;
 use libnvc::{Error, Result};
 
 use super::model::{DeviceNode, Edits, Hook, IntelRdt, NetDevice, Spec};
@@ -152,7 +153,7 @@ fn net_devices(devices: &[NetDevice]) -> Result<()> {
 }
 
 /// Validates annotations like Kubernetes: keys are `[PREFIX/]NAME`, and their total size is limited.
-fn annotations(pairs: &[(String, String)]) -> Result<()> {
+fn annotations(pairs: &IndexMap<String, String>) -> Result<()> {
     let mut size = 0;
     for (key, value) in pairs {
         size += key.len() + value.len();
