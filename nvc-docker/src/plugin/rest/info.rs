@@ -4,105 +4,48 @@ use std::fs;
 
 use libnvc::Result;
 use libnvc::host::monitor::GpuFacts;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::lines::Lines;
 use super::v2_types::architecture;
 use crate::plugin::gpus::DriverFacts;
 
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Info<'a> {
-    version: Version,
-    devices: Vec<Device<'a>>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Version {
-    driver: String,
-    #[serde(rename = "CUDA")]
-    cuda: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Device<'a> {
-    #[serde(rename = "UUID")]
-    uuid: &'a str,
-    path: String,
-    model: Option<&'a str>,
-    power: Option<u32>,
-    #[serde(rename = "CPUAffinity")]
-    cpu_affinity: u32,
-    #[serde(rename = "PCI")]
-    pci: Pci<'a>,
-    clocks: Clocks,
-    topology: Option<Vec<Link<'a>>>,
-    family: Option<&'static str>,
-    arch: Option<String>,
-    cores: Option<u32>,
-    memory: Memory,
-}
-
-#[derive(Serialize)]
-struct Pci<'a> {
-    #[serde(rename = "BusID")]
-    busid: &'a str,
-    #[serde(rename = "BAR1")]
-    bar1: Option<u64>,
-    #[serde(rename = "Bandwidth")]
-    bandwidth: Option<u32>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Clocks {
-    cores: Option<u32>,
-    memory: Option<u32>,
-}
-
-#[derive(Serialize)]
-struct Link<'a> {
-    #[serde(rename = "BusID")]
-    busid: &'a str,
-    #[serde(rename = "Link")]
-    link: u8,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Memory {
-    #[serde(rename = "ECC")]
-    ecc: Option<bool>,
-    global: Option<u64>,
-    shared: Option<u32>,
-    constant: Option<u32>,
-    #[serde(rename = "L2Cache")]
-    l2_cache: Option<u32>,
-    bandwidth: Option<u64>,
-}
-
-/// Returns the versions as text.
-///
-/// # Errors
-/// NVML's or CUDA's message.
-fn versions(facts: &DriverFacts) -> Result<Version> {
-    Ok(Version {
-        driver: facts.versions.driver.clone()?,
-        cuda: facts.versions.cuda.clone()?.to_string(),
-    })
-}
+/// The lines of a GPU.
+const ROWS: [(&str, &str, &str); 22] = [
+    ("  Model", "/Model", ""),
+    ("  UUID", "/UUID", ""),
+    ("  Path", "/Path", ""),
+    ("  Family", "/Family", ""),
+    ("  Arch", "/Arch", ""),
+    ("  Cores", "/Cores", ""),
+    ("  Power", "/Power", " W"),
+    ("  CPU Affinity", "/Node", ""),
+    ("  PCI", "", ""),
+    ("    Bus ID", "/PCI/BusID", ""),
+    ("    BAR1", "/PCI/BAR1", " MiB"),
+    ("    Bandwidth", "/PCI/Bandwidth", " MB/s"),
+    ("  Memory", "", ""),
+    ("    ECC", "/Memory/ECC", ""),
+    ("    Global", "/Memory/Global", " MiB"),
+    ("    Constant", "/Memory/Constant", " KiB"),
+    ("    Shared", "/Memory/Shared", " KiB"),
+    ("    L2 Cache", "/Memory/L2Cache", " KiB"),
+    ("    Bandwidth", "/Memory/Bandwidth", " MB/s"),
+    ("  Clocks", "", ""),
+    ("    Cores", "/Clocks/Cores", " MHz"),
+    ("    Memory", "/Clocks/Memory", " MHz"),
+];
 
 /// Returns the JSON of /gpu/info/json.
 ///
 /// # Errors
-/// If the versions are unknown.
+/// If the versions are unknown: NVML's or CUDA's message.
 pub(super) fn json(facts: &DriverFacts) -> Result<String> {
-    Ok(super::answer::json(&Info {
-        version: versions(facts)?,
-        devices: facts.gpus.iter().map(device).collect(),
-    }))
+    let versions = &facts.versions;
+    Ok(super::answer::json(&json!({
+        "Version": { "Driver": versions.driver.clone()?, "CUDA": versions.cuda.clone()?.to_string() },
+        "Devices": facts.gpus.iter().map(device).collect::<Vec<_>>(),
+    })))
 }
 
 /// Returns the text of /gpu/info.
@@ -110,91 +53,65 @@ pub(super) fn json(facts: &DriverFacts) -> Result<String> {
 /// # Errors
 /// If the versions are unknown.
 pub(super) fn text(facts: &DriverFacts) -> Result<String> {
-    let version = versions(facts)?;
+    let versions = &facts.versions;
     let mut lines = Lines::default();
     lines.plain("");
-    lines.value("Driver version", Some(version.driver), "");
-    lines.value("Supported CUDA version", Some(version.cuda), "");
+    lines.value("Driver version", Some(versions.driver.clone()?), "");
+    lines.value("Supported CUDA version", Some(versions.cuda.clone()?), "");
     for (number, gpu) in facts.gpus.iter().enumerate() {
         lines.plain("");
         lines.plain(&format!("Device #{number}"));
-        let device = device(gpu);
-        lines.value("  Model", device.model, "");
-        lines.value("  UUID", Some(device.uuid), "");
-        lines.value("  Path", Some(&device.path), "");
-        lines.value("  Family", device.family, "");
-        lines.value("  Arch", device.arch, "");
-        lines.value("  Cores", device.cores, "");
-        lines.value("  Power", device.power, " W");
-        let node = format!("NUMA node{}", device.cpu_affinity);
-        lines.value("  CPU Affinity", Some(node), "");
-        lines.plain("  PCI");
-        lines.value("    Bus ID", Some(device.pci.busid), "");
-        lines.value("    BAR1", device.pci.bar1, " MiB");
-        lines.value("    Bandwidth", device.pci.bandwidth, " MB/s");
-        lines.plain("  Memory");
-        lines.value("    ECC", device.memory.ecc, "");
-        lines.value("    Global", device.memory.global, " MiB");
-        lines.value("    Constant", device.memory.constant, " KiB");
-        lines.value("    Shared", device.memory.shared, " KiB");
-        lines.value("    L2 Cache", device.memory.l2_cache, " KiB");
-        lines.value("    Bandwidth", device.memory.bandwidth, " MB/s");
-        lines.plain("  Clocks");
-        lines.value("    Cores", device.clocks.cores, " MHz");
-        lines.value("    Memory", device.clocks.memory, " MHz");
-        match device.topology {
-            None => lines.value("  P2P Available", Some("None"), ""),
-            Some(peers) => {
-                lines.plain("  P2P Available");
-                for peer in peers {
-                    lines.plain(&format!("    {} - {}", peer.busid, link_text(peer.link)));
-                }
-            }
+        let mut device = device(gpu);
+        device["Node"] = json!(format!("NUMA node{}", device["CPUAffinity"]));
+        lines.table(&device, &ROWS);
+        if gpu.peers.is_empty() {
+            lines.value("  P2P Available", Some("None"), "");
+        } else {
+            lines.plain("  P2P Available");
+        }
+        for peer in &gpu.peers {
+            let link = link_text(link(peer.level));
+            lines.plain(&format!("    {} - {link}", peer.busid));
         }
     }
     lines.plain("");
     Ok(lines.finish())
 }
 
-fn device(gpu: &GpuFacts) -> Device<'_> {
+fn device(gpu: &GpuFacts) -> Value {
     let kib = |bytes: u32| bytes >> 10;
-    let peers: Vec<Link<'_>> = gpu
-        .peers
-        .iter()
-        .map(|peer| Link {
-            busid: &peer.busid,
-            link: link(peer.level),
-        })
-        .collect();
-    Device {
-        uuid: &gpu.uuid,
-        path: format!("/dev/nvidia{}", gpu.minor),
-        model: gpu.model.as_deref(),
-        power: gpu.power_limit.map(|milliwatts| milliwatts / 1000),
-        cpu_affinity: numa_node(&gpu.busid).unwrap_or_default(),
-        pci: Pci {
-            busid: &gpu.busid,
-            bar1: gpu.bar1.map(|bytes| bytes >> 20),
-            bandwidth: link_bandwidth(gpu),
+    let peers = gpu.peers.iter();
+    let peers = peers.map(|peer| json!({ "BusID": peer.busid, "Link": link(peer.level) }));
+    let peers: Vec<_> = peers.collect();
+    json!({
+        "UUID": gpu.uuid,
+        "Path": format!("/dev/nvidia{}", gpu.minor),
+        "Model": gpu.model,
+        "Power": gpu.power_limit.map(|milliwatts| milliwatts / 1000),
+        "CPUAffinity": numa_node(&gpu.busid).unwrap_or_default(),
+        "PCI": {
+            "BusID": gpu.busid,
+            "BAR1": gpu.bar1.map(|bytes| bytes >> 20),
+            "Bandwidth": link_bandwidth(gpu),
         },
-        clocks: Clocks {
-            cores: gpu.core_clock,
+        "Clocks": {
+            "Cores": gpu.core_clock,
             // Upstream does not query the second value if the first is missing.
-            memory: gpu.core_clock.and(gpu.memory_clock),
+            "Memory": gpu.core_clock.and(gpu.memory_clock),
         },
-        topology: Some(peers).filter(|peers| !peers.is_empty()),
-        family: gpu.arch.and_then(architecture),
-        arch: gpu.arch.map(|(major, minor)| format!("{major}.{minor}")),
-        cores: cores(gpu),
-        memory: Memory {
-            ecc: gpu.ecc,
-            global: gpu.memory.map(|bytes| bytes >> 20),
-            shared: gpu.shared_memory.map(kib),
-            constant: gpu.constant_memory.map(kib),
-            l2_cache: gpu.l2_cache.map(kib),
-            bandwidth: memory_bandwidth(gpu),
+        "Topology": Some(peers).filter(|peers| !peers.is_empty()),
+        "Family": gpu.arch.and_then(architecture),
+        "Arch": gpu.arch.map(|(major, minor)| format!("{major}.{minor}")),
+        "Cores": cores(gpu),
+        "Memory": {
+            "ECC": gpu.ecc,
+            "Global": gpu.memory.map(|bytes| bytes >> 20),
+            "Shared": gpu.shared_memory.map(kib),
+            "Constant": gpu.constant_memory.map(kib),
+            "L2Cache": gpu.l2_cache.map(kib),
+            "Bandwidth": memory_bandwidth(gpu),
         },
-    }
+    })
 }
 
 /// Returns the number of cores: for the architectures of version 1.0 as that counted them, else as NVML does.

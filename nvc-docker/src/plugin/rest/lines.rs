@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write as _};
 
+use serde_json::Value;
+
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     text: String,
@@ -17,6 +19,23 @@ impl Lines {
             None => "N/A".to_owned(),
         };
         self.run.push((format!("{label}:"), value));
+    }
+
+    /// Adds the lines of a table: labels, places of their values in a document, and units. Without a place it is a line
+    /// without a value.
+    pub(super) fn table(&mut self, of: &Value, rows: &[(&str, &str, &str)]) {
+        for (label, place, unit) in rows {
+            let value = match of.pointer(place) {
+                _ if place.is_empty() => {
+                    self.plain(label);
+                    continue;
+                }
+                None | Some(Value::Null) => None,
+                Some(Value::String(text)) => Some(text.clone()),
+                Some(other) => Some(other.to_string()),
+            };
+            self.value(label, value, unit);
+        }
     }
 
     /// Adds a line without a value, which ends the aligned block before it.

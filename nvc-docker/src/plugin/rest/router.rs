@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, HOST, HeaderName,
-    HeaderValue, LOCATION, ORIGIN, USER_AGENT,
+    HeaderValue, ORIGIN, USER_AGENT,
 };
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
@@ -13,7 +13,7 @@ use libnvc::printable;
 use libnvc::{Error, ErrorKind, Result};
 
 use super::answer::{Answer, JSON, NOT_FOUND_TEXT, of_type, text};
-use super::query::{Path, path};
+use super::query::unescaped;
 use super::{cli, info, metrics, status, v2};
 use crate::log_line::log_error;
 use crate::plugin::gpus::Gpus;
@@ -57,10 +57,8 @@ impl Rest {
                 "this page is not for other sites; -allow-host NAME names this machine\n",
             );
         }
-        let path = match path(request.uri.path()) {
-            Path::Plain(path) => path,
-            Path::Moved(path) => return moved(&path, request.uri.query()),
-            Path::Malformed => return text(StatusCode::BAD_REQUEST, "malformed path\n"),
+        let Some(path) = unescaped(request.uri.path(), false) else {
+            return text(StatusCode::BAD_REQUEST, "malformed path\n");
         };
         if request.method != Method::GET {
             return not_found();
@@ -232,18 +230,6 @@ fn line(failure: &Error) -> String {
 
 fn not_found() -> Answer {
     text(StatusCode::NOT_FOUND, NOT_FOUND_TEXT)
-}
-
-fn moved(path: &str, query: Option<&str>) -> Answer {
-    let target = match query {
-        Some(query) => format!("{path}?{query}"),
-        None => path.to_owned(),
-    };
-    let mut answer = text(StatusCode::MOVED_PERMANENTLY, "moved\n");
-    if let Ok(target) = HeaderValue::try_from(target) {
-        answer.headers_mut().insert(LOCATION, target);
-    }
-    answer
 }
 
 fn page() -> Answer {

