@@ -4,12 +4,10 @@ use std::fs::read_to_string;
 
 use libnvc::{Result, printable};
 use nvc_cdi::{Registry, STANDARD_DIRECTORIES};
-use nvc_hostfile::programs;
 use serde_json::{Value, json};
 
 use super::{doctor, wants_json};
-use crate::ask::{ask_installed, version_in};
-use crate::engine::daemon::command_lines;
+use crate::ask::{ask, find, version_in};
 use crate::engine::edits::Engine;
 use crate::line::CommandLine;
 use crate::logging::print;
@@ -89,28 +87,21 @@ fn system() -> [(&'static str, Value); 3] {
     ]
 }
 
-fn find(name: &str) -> Option<String> {
-    let path = std::env::var_os("PATH");
-    let found = programs::find(name, &programs::directories(path.as_deref()))?;
-    Some(found.display().to_string())
-}
-
 /// Returns a program's version and place; null if it is not installed.
 fn engine(name: &str) -> Value {
     let Some(path) = find(name) else {
         return Value::Null;
     };
-    let version = ask_installed(name, &["--version"]).ok();
+    let version = ask(name, &["--version"]).ok();
     let version = version.as_deref().and_then(version_in).unwrap_or_default();
     let numbers: Vec<String> = version.iter().map(u32::to_string).collect();
-    json!(format!("{} ({path})", numbers.join(".")))
+    json!(format!("{} ({})", numbers.join("."), path.display()))
 }
 
 /// Returns the configuration files of engines that exist.
 fn configurations() -> Vec<String> {
     let of_engine = |engine: Engine| {
-        let unit = format!("{}.service", engine.name());
-        let files = engine.files_of(&command_lines(engine.daemon(), &unit));
+        let files = engine.files_of(&engine.command_lines());
         [Some(files.config), files.drop_in]
     };
     let files = Engine::ALL.into_iter().flat_map(of_engine).flatten();

@@ -3,14 +3,18 @@
 pub(super) mod links;
 pub(super) mod nodes;
 
-use std::process::Command;
+use std::time::Duration;
 
 use libnvc::host::major_of;
 use libnvc::{Error, ErrorKind, Result};
-use nvc_hostfile::system;
+
+use crate::ask::ask_within;
 
 /// The kernel modules, in dependency order.
 const MODULES: [&str; 3] = ["nvidia", "nvidia-uvm", "nvidia-modeset"];
+
+/// How long a module may take to find its devices.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Control nodes: name, the driver that has the major number, minor number.
 const CONTROL: [(&str, &str, u32); 4] = [
@@ -40,13 +44,7 @@ fn load_modules(root: &str, dry_run: bool) -> Result<()> {
             log::info!("Running: {}", words.join(" "));
             continue;
         }
-        let output = Command::new(words[0]).args(&words[1..]).output();
-        let output = output.map_err(|error| system("execution failed", words[0], &error))?;
-        if !output.status.success() {
-            let reason = String::from_utf8_lossy(&output.stderr);
-            let text = format!("{}: {}: {}", words.join(" "), output.status, reason.trim());
-            return Err(Error::new(ErrorKind::System, text));
-        }
+        ask_within(words[0], &words[1..], TIMEOUT)?;
     }
     Ok(())
 }

@@ -2,19 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use libnvc::options::Ldconfig;
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
 use nix::sys::stat;
-use nix::unistd::{AccessFlags, access};
 use nvc_cdi::emit::{Format, text};
 use nvc_cdi::{STANDARD_DIRECTORIES, Spec, file, names, registry, version};
 use nvc_generate::{
     Channels, Csv, Files, Find, GeneratedSpecs, HookProgram, Hooks, Mode, Names, Naming, Options,
     PARTS, Rendering, generate, query_program,
 };
+use nvc_hostfile::programs::{find, is_executable};
 use nvc_hostfile::{ours, system};
 use nvc_oci::paths;
 use nvc_policy::config::lookup::Place;
@@ -22,6 +21,7 @@ use nvc_policy::config::{self, Config};
 use nvc_program::hook_names;
 
 use super::machine::Machine;
+use crate::ask::ask;
 use crate::commands::invalid;
 use crate::line::CommandLine;
 use crate::logging::print;
@@ -167,13 +167,7 @@ pub(super) fn check_applies(program: &str) -> Result<()> {
     } else {
         &[hook_names::APPLY, "--help"]
     };
-    let output = Command::new(program)
-        .args(words)
-        .stdin(Stdio::null())
-        .output();
-    let knows =
-        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("--plan"));
-    if knows {
+    if ask(program, words).is_ok_and(|text| text.contains("--plan")) {
         return Ok(());
     }
     Err(invalid(format!("{program} does not know the hook {}", hook_names::APPLY)).hint(
@@ -372,20 +366,17 @@ fn hook_path(given: Option<&str>, path: &str, default: &str) -> Result<String> {
     if name.starts_with('/') {
         return Ok(name.into());
     }
-    let paths = if name.contains('/') {
-        vec![made_absolute(name)?]
+    let found = if name.contains('/') {
+        Some(made_absolute(name)?).filter(|path| is_executable(path))
     } else {
         let directories = path.split(':').filter(|place| place.starts_with('/'));
-        directories
-            .map(|place| Path::new(place).join(name))
-            .collect()
+        find(name, &directories.map(PathBuf::from).collect::<Vec<_>>())
     };
-    let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
-    if let Some(found) = paths.iter().find(|path| is_program(path)) {
+    if let Some(found) = found {
         return Ok(found.display().to_string());
     }
     match given {
-        Some(name) if name.contains('/') || !is_program(Path::new(default)) => {
+        Some(name) if name.contains('/') || !is_executable(Path::new(default)) => {
             let text = format!("--nvidia-cdi-hook-path \"{name}\" is no executable file");
             return Err(invalid(text).hint("give an absolute path if it will exist later"));
         }

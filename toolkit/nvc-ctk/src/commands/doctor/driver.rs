@@ -12,10 +12,10 @@ use nvc_generate::query_program;
 use nvc_policy::session;
 use nvc_program::hints::{Reader, advice};
 
-use super::engines::find;
 use super::hardware;
 use super::place::{Kind, Place};
 use super::{Finding, NO_GPU, read};
+use crate::ask::find;
 use crate::commands::repair::{command, step};
 use crate::engine::daemon::has_unit;
 

@@ -11,8 +11,8 @@ use libnvc::host::{DriverRoot, major_of, procfs};
 
 use super::Finding;
 use super::driver::VERSION;
-use super::engines::find;
 use super::place::{Kind, Place};
+use crate::ask::find;
 use crate::commands::repair::{command, step, word};
 
 /// A device node that the driver needs.

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use nvc_policy::config::{Config, Error, lookup};
 
-use super::engines::find;
 use super::{Finding, read};
+use crate::ask::find;
 use crate::commands::repair::{Repair, command, step, word};
 use crate::line::CommandLine;
 

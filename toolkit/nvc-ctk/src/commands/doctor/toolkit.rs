@@ -12,11 +12,11 @@ use nvc_policy::config::keys::{
 use nvc_policy::config::{self, Config, ldconfig};
 use nvc_policy::mode::Mode;
 
-use super::engines::{RUNTIME, directories, find, is_program};
+use super::engines::{RUNTIME, is_program};
 use super::place::{Kind, Place};
 use super::settings::set;
 use super::{Finding, read};
-use crate::ask::ask;
+use crate::ask::{ask, directories, find};
 use crate::commands::repair::{Repair, command, step, word};
 
 const HOOK: &str = "nvidia-container-runtime-hook";
