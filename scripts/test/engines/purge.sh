@@ -35,14 +35,14 @@ install_them() { # PACKAGE...: with the runtime registered as the default
 }
 has_default() { [ "$(docker info -f '{{.DefaultRuntime}}')" = "$1" ]; }
 runs_works() { docker rm -f works; docker run -d --name works --net=none image sleep 1000; }
-dry_run() { nvidia-ctk runtime unregister --dry-run 2>&1 | grep -F 'container works of docker uses a runtime that is being removed'; }
+dry_run() { nvidia-ctk runtime unregister --dry-run 2>&1 | grep -F 'running containers of docker use a runtime that is being removed'; }
 purge() { apt-get purge -y 'nvidia-*' > /tmp/purged 2>&1 || { cat /tmp/purged; return 1; }; }
 no_program() { [ ! -e /usr/bin/nvidia-container-runtime ] && [ ! -e /usr/bin/nvidia-ctk ]; }
 # It is named once, before the first program goes.
 named_in_time() {
   cat /tmp/purged
-  [ "$(grep -c 'container works of docker' /tmp/purged)" = 1 ] &&
-    sed "/^Removing $base /q" /tmp/purged | grep -q 'container works of docker'
+  [ "$(grep -c 'docker cannot stop them: works;' /tmp/purged)" = 1 ] &&
+    sed "/^Removing $base /q" /tmp/purged | grep -q 'docker cannot stop them: works;'
 }
 last_is() { cat /tmp/purged; grep 'level=' /tmp/purged | tail -n 1 | grep -F -- "$1"; }
 nothing_to_do() { cat /tmp/purged; ! grep -i 'msg=.*restart docker' /tmp/purged; }

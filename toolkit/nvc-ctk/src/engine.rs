@@ -2,9 +2,8 @@
 //!
 //! Users' files are edited, not rewritten: comments, order and unknown keys are kept, and files that cannot be parsed
 //! stay unchanged. What is ours is seen, not remembered: an entry whose program is one of the toolkit's. Each engine's
-//! module is pure: texts in, texts out; [`edits`] opens the files, and [`change`] writes them.
+//! module is pure: texts in, texts out; [`edits`] opens the files and writes them.
 
-pub(crate) mod change;
 pub(crate) mod containerd;
 pub(crate) mod crio;
 pub(crate) mod daemon;
@@ -18,9 +17,9 @@ mod tables;
 
 use std::path::{Path, PathBuf};
 
+use libnvc::Result;
+use nix::errno::Errno;
 use nvc_hostfile::programs::matches;
-
-pub(crate) use change::Change;
 
 /// The runtime to register.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +39,24 @@ pub(crate) struct Runtime {
 pub(crate) struct Text {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
+}
+
+impl Text {
+    fn new(path: &Path, text: String) -> Self {
+        let path = path.into();
+        Self { path, text }
+    }
+}
+
+/// The longest file that is read. The kernel's list of modules has 1 MiB.
+const MAX_SIZE: usize = 4 << 20;
+
+/// Reads a file that stays as it is; None if it is missing.
+pub(crate) fn read(path: &Path) -> Result<Option<String>> {
+    match nvc_hostfile::read(path, MAX_SIZE) {
+        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(None),
+        read => nvc_hostfile::text(path, read?).map(Some),
+    }
 }
 
 /// The files of a configuration.

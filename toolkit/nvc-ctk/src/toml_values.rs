@@ -1,4 +1,4 @@
-//! Compares the values of TOML documents, to check an edit: only the keys that it was to change may differ.
+//! Sets values in TOML documents, and checks an edit: only the keys that it was to change may differ.
 //!
 //! TOML has several ways to write a table, and not every combination of them is valid. So an edited text is parsed again
 //! and compared before it replaces a file.
@@ -9,15 +9,8 @@ use libnvc::{Error, ErrorKind, Result};
 use nvc_policy::config;
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 
-/// A value without comments, blanks and the way in which it was written.
-#[derive(Clone, Debug, PartialEq)]
-enum Plain {
-    Table(BTreeMap<String, Plain>),
-    List(Vec<Plain>),
-    Text(String),
-    /// A number, a boolean or a date, as it is written.
-    Other(String),
-}
+/// The values of a document by their key paths, however they are written. Empty tables have none.
+pub(crate) type Values = BTreeMap<Vec<String>, String>;
 
 /// Parses a document; a mistake has its line and column.
 pub(crate) fn parse(text: &str) -> std::result::Result<DocumentMut, String> {
@@ -35,82 +28,58 @@ pub(crate) fn check(before: &DocumentMut, after: &str, changed: &[Vec<&str>]) ->
     let after: DocumentMut = after
         .parse()
         .map_err(|error: toml_edit::TomlError| failed(error.message()))?;
-    if others(before, changed) == others(&after, changed) {
+    let others = |document: &DocumentMut| others(values(document.as_item()), changed);
+    if others(before) == others(&after) {
         Ok(())
     } else {
         Err(failed("another value would change"))
     }
 }
 
-/// Returns true if two items have the same value, however it is written.
-pub(crate) fn equal(one: &Item, other: &Item) -> bool {
-    plain(one) == plain(other)
+/// Returns the values that are not at or below one of the `changed` key paths.
+pub(crate) fn others(mut values: Values, changed: &[Vec<&str>]) -> Values {
+    values.retain(|path, _| !changed.iter().any(|above| is_below(path, above)));
+    values
 }
 
-/// Returns the values at no changed key path, without empty tables.
-fn others(document: &DocumentMut, changed: &[Vec<&str>]) -> BTreeMap<String, Plain> {
-    let mut all = table(document.as_table());
-    for path in changed {
-        remove(&mut all, path);
-    }
-    prune(&mut all);
-    all
+/// Returns true if a key path is, or begins with, another one.
+pub(crate) fn is_below(path: &[String], above: &[&str]) -> bool {
+    path.len() >= above.len() && path.iter().zip(above).all(|(one, other)| one == other)
 }
 
-fn remove(table: &mut BTreeMap<String, Plain>, path: &[&str]) {
-    match path {
-        [] => {}
-        [key] => drop(table.remove(*key)),
-        [key, rest @ ..] => {
-            if let Some(Plain::Table(inner)) = table.get_mut(*key) {
-                remove(inner, rest);
-            }
+/// Returns the values of an item.
+pub(crate) fn values(item: &Item) -> Values {
+    let mut found = Values::new();
+    collect(item, &[], &mut found);
+    found
+}
+
+fn collect(item: &Item, path: &[String], found: &mut Values) {
+    if let Some(table) = item.as_table_like() {
+        for (key, item) in table.iter() {
+            collect(item, &[path, &[key.to_owned()]].concat(), found);
         }
-    }
-}
-
-fn prune(table: &mut BTreeMap<String, Plain>) {
-    table.retain(|_, value| match value {
-        Plain::Table(inner) => {
-            prune(inner);
-            !inner.is_empty()
-        }
-        _ => true,
-    });
-}
-
-fn table(table: &dyn TableLike) -> BTreeMap<String, Plain> {
-    let entries = table.iter().filter(|(_, item)| !item.is_none());
-    entries
-        .map(|(key, item)| (key.to_owned(), plain(item)))
-        .collect()
-}
-
-fn plain(item: &Item) -> Plain {
-    match item {
-        Item::None => Plain::Other(String::new()),
-        Item::Value(one) => value(one),
-        Item::Table(inner) => Plain::Table(table(inner)),
-        Item::ArrayOfTables(list) => {
-            Plain::List(list.iter().map(|one| Plain::Table(table(one))).collect())
-        }
+    } else if let Ok(value) = item.clone().into_value() {
+        found.insert(path.to_owned(), plain(&value));
     }
 }
 
-fn value(one: &Value) -> Plain {
-    match one {
-        Value::String(text) => Plain::Text(text.value().clone()),
-        Value::Array(list) => Plain::List(list.iter().map(value).collect()),
-        Value::InlineTable(inner) => Plain::Table(table(inner)),
-        Value::Integer(number) => Plain::Other(number.value().to_string()),
-        Value::Float(number) => Plain::Other(number.value().to_string()),
-        Value::Boolean(word) => Plain::Other(word.value().to_string()),
-        Value::Datetime(date) => Plain::Other(date.value().to_string()),
+/// Returns a value without comments, blanks and the way in which it was written.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{:?}", text.value()),
+        Value::Array(list) => format!("{:?}", list.iter().map(plain).collect::<Vec<_>>()),
+        Value::InlineTable(_) => format!("{:?}", values(&Item::Value(value.clone()))),
+        Value::Integer(number) => number.value().to_string(),
+        Value::Float(number) => format!("{:?}", number.value()),
+        Value::Boolean(word) => word.value().to_string(),
+        Value::Datetime(date) => date.value().to_string(),
     }
 }
 
 /// Sets a key to a value. A known key keeps the comments around it, which [`TableLike::insert`] would drop.
-pub(crate) fn set(table: &mut dyn TableLike, key: &str, mut new: Value) {
+pub(crate) fn set(table: &mut dyn TableLike, key: &str, value: impl Into<Value>) {
+    let mut new = value.into();
     match table.get_mut(key) {
         Some(item) => {
             if let Item::Value(old) = item {

@@ -7,7 +7,7 @@ use nvc_hostfile::HostFile;
 use nvc_policy::config::lookup;
 
 use crate::config_file::{self, Host};
-use crate::engine::change::read;
+use crate::engine::read;
 use crate::line::CommandLine;
 use crate::logging::print;
 

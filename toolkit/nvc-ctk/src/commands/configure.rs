@@ -8,9 +8,11 @@ use nvc_hostfile::HostFile;
 use nvc_program::hints::did_you_mean;
 
 use super::invalid;
-use crate::ask::{ask, ask_installed};
-use crate::engine::edits::{Edit, Engine, Registration, Removal, addition, removal};
-use crate::engine::{Runtime, change, containerd, daemon, docker, oci_hook, program, templates};
+use crate::ask::ask;
+use crate::engine::daemon::DaemonLine;
+use crate::engine::docker::Settings;
+use crate::engine::edits::{Edit, Engine, Registration, addition, removal};
+use crate::engine::{Runtime, containerd, oci_hook, program, read, templates};
 use crate::line::CommandLine;
 use crate::logging::print;
 
@@ -21,22 +23,10 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     match line.text("config-mode") {
         "oci-hook" | "hook" => return oci_hook(line),
         "" | "config-file" | "config" => {}
-        other => log::warn!("unknown --config-mode {other}, using config-file"),
+        other => warn!("unknown --config-mode {other}, using config-file"),
     }
-    let engine = match line.text("runtime") {
-        "docker" => Engine::Docker,
-        "containerd" => Engine::Containerd,
-        "crio" => Engine::Crio,
-        "podman" => {
-            let error = invalid("unrecognized runtime 'podman'");
-            return Err(error.hint("Podman needs no configuration: nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml"));
-        }
-        other => {
-            let hint = did_you_mean(other, &["docker", "containerd", "crio"]);
-            return Err(invalid(format!("unrecognized runtime '{other}'")).hint(hint));
-        }
-    };
-    let daemon = daemon::command_lines(engine.daemon(), &format!("{}.service", engine.name()));
+    let engine = engine(line.text("runtime"))?;
+    let daemon = engine.command_lines();
     let wanted = wanted(engine, line, &daemon)?;
     let (removes, is_dry) = (line.flag("remove"), line.flag("dry-run"));
     let edits = if removes {
@@ -63,7 +53,7 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     if !is_changed {
         info!("Nothing to change: {} need not be restarted", engine.name());
     } else if line.flag("restart") {
-        ask_installed("systemctl", &["restart", engine.name()])?;
+        ask("systemctl", &["restart", engine.name()])?;
         info!("Restarted {}", engine.name());
     } else {
         info!(
@@ -74,32 +64,40 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     Ok(())
 }
 
+fn engine(name: &str) -> Result<Engine> {
+    let mut engines = Engine::ALL.into_iter();
+    engines.find(|engine| engine.name() == name).ok_or_else(|| {
+        invalid(format!("unrecognized runtime '{name}'")).hint(match name {
+            "podman" => "Podman needs no configuration: nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml".into(),
+            _ => did_you_mean(name, &Engine::ALL.map(Engine::name)),
+        })
+    })
+}
+
 /// Returns the edits that remove the runtime, and says what else goes or stays. In files other than the engine's usual
 /// ones an entry is ours only if its program is the toolkit's.
-fn removed(wanted: &Registration, daemon: &[daemon::CommandLine]) -> Result<Vec<Edit>> {
+fn removed(wanted: &Registration, daemon: &[DaemonLine]) -> Result<Vec<Edit>> {
     let (config, drop_in) = (&wanted.config, wanted.drop_in.as_deref());
-    let is_removed = |path: &Path, name: &str, program: &str| {
-        name == wanted.runtime.name
-            && (path == config || Some(path) == drop_in || program::is_toolkit(program))
-    };
-    let Removal { edits, had_default } = removal(wanted.engine, config, drop_in, &is_removed)?;
     let name = &wanted.runtime.name;
-    if had_default {
+    let is_removed = |path: &Path, found: &str, program: &str| {
+        found == name && (path == config || Some(path) == drop_in || program::is_toolkit(program))
+    };
+    let removal = removal(wanted.engine, config, drop_in, &is_removed)?;
+    if removal.had_default {
         info!(
             "{name} was the default runtime: {} uses its own again, runc, and which one it had before is not known",
             wanted.engine.name()
         );
     }
-    let mut daemon = daemon.iter().filter(|line| {
-        wanted.engine == Engine::Docker && line.values("default-runtime", None).contains(&&**name)
-    });
-    if let Some(line) = daemon.next() {
+    let is_default = |line: &&DaemonLine| line.values("default-runtime", None).contains(&&**name);
+    if let Some(line) = daemon.iter().find(is_default) {
         warn!(
-            "{}: --default-runtime={name} on dockerd's command line stays; remove it there, or dockerd does not start",
-            line.origin
+            "{}: --default-runtime={name} on the command line of {} stays; remove it there, or it does not start",
+            line.origin,
+            wanted.engine.daemon()
         );
     }
-    Ok(edits)
+    Ok(removal.edits)
 }
 
 /// Returns what to write into a template, if the file is one, for a dry run; otherwise that is an error.
@@ -107,7 +105,7 @@ fn of_template(wanted: &Registration, is_dry: bool) -> Result<Option<String>> {
     if wanted.engine == Engine::Docker {
         return Ok(None);
     }
-    let text = change::read(&wanted.config)?.unwrap_or_default();
+    let text = read(&wanted.config)?.unwrap_or_default();
     let Some(template) = templates::of(&wanted.config, &text) else {
         return Ok(None);
     };
@@ -118,32 +116,28 @@ fn of_template(wanted: &Registration, is_dry: bool) -> Result<Option<String>> {
 }
 
 /// Refuses what dockerd refuses to have both on its command line and in its file, and names what it takes from the file.
-fn given_twice(wanted: &Registration, daemon: &[daemon::CommandLine]) -> Result<()> {
+fn given_twice(wanted: &Registration, daemon: &[DaemonLine]) -> Result<()> {
     if wanted.engine != Engine::Docker {
         return Ok(());
     }
-    for line in daemon {
-        let origin = &line.origin;
-        if wanted.runtime.set_as_default && !line.values("default-runtime", None).is_empty() {
-            let text = format!(
-                "{origin}: --default-runtime is on dockerd's command line: with default-runtime in {} too, dockerd does not \
-                 start",
-                wanted.config.display()
-            );
-            let error = Error::new(ErrorKind::InvalidArgument, text);
-            return Err(
-                error.hint("remove it from the command line, or leave out --nvidia-set-as-default")
-            );
-        }
-    }
-    let of = |line: &daemon::CommandLine| {
-        let value = line.values("add-runtime", None).first()?.to_string();
-        Some((value, line.origin.clone()))
+    let first = |option: &str| {
+        let value = |line: &DaemonLine| Some(line.values(option, None).first()?.to_string());
+        let mut lines = daemon.iter();
+        lines.find_map(|line| Some((value(line)?, &line.origin)))
     };
-    if let Some((value, origin)) = daemon.iter().find_map(of) {
+    let config = wanted.config.display();
+    if let (true, Some((_, origin))) = (wanted.runtime.set_as_default, first("default-runtime")) {
+        let error = invalid(format!(
+            "{origin}: --default-runtime is on dockerd's command line: with default-runtime in {config} too, dockerd does \
+             not start"
+        ));
+        return Err(
+            error.hint("remove it from the command line, or leave out --nvidia-set-as-default")
+        );
+    }
+    if let Some((value, origin)) = first("add-runtime") {
         info!(
-            "{origin}: dockerd has --add-runtime={value} on its command line; of two runtimes of one name that of {} counts",
-            wanted.config.display()
+            "{origin}: dockerd has --add-runtime={value} on its command line; of two runtimes of one name that of {config} counts"
         );
     }
     Ok(())
@@ -151,19 +145,20 @@ fn given_twice(wanted: &Registration, daemon: &[daemon::CommandLine]) -> Result<
 
 /// Warns about settings of an engine's file that stay, and that the administrator may not expect.
 fn settings_that_stay(wanted: &Registration, removes: bool, edits: &[Edit]) {
-    for Edit { change, .. } in edits {
-        let Some(text) = change.after.as_deref() else {
+    for edit in edits {
+        let Some(text) = edit.after.as_deref() else {
             continue;
         };
-        let path = change.path.display();
+        let path = edit.path().display();
+        let enables_cdi = || Settings::parse(text).is_ok_and(|settings| settings.enables_cdi());
         match wanted.engine {
-            Engine::Docker if removes && change.is_needed() && docker::enables_cdi(text) => {
+            Engine::Docker if removes && edit.is_needed() && enables_cdi() => {
                 warn!(
                     "{path}: features.cdi stays; remove it by hand if no other CDI devices are used"
                 );
             }
-            Engine::Containerd if !removes && containerd::disables_cri(&change.path, text) => {
-                log::warn!(
+            Engine::Containerd if !removes && containerd::disables_cri(edit.path(), text) => {
+                warn!(
                     "{path}: disabled_plugins disables the CRI plugin, so pods cannot use the runtime {}; remove cri from it",
                     wanted.runtime.name
                 );
@@ -173,11 +168,7 @@ fn settings_that_stay(wanted: &Registration, removes: bool, edits: &[Edit]) {
     }
 }
 
-fn wanted(
-    engine: Engine,
-    line: &CommandLine,
-    daemon: &[daemon::CommandLine],
-) -> Result<Registration> {
+fn wanted(engine: Engine, line: &CommandLine, daemon: &[DaemonLine]) -> Result<Registration> {
     let read = engine.files_of(daemon);
     let config = match non_empty(line, "config") {
         Some(config) => PathBuf::from(config),
@@ -196,27 +187,22 @@ fn wanted(
     let drop_in = drop_in(engine, line, &config, read.drop_in)?;
     let drop_in = drop_in.filter(|drop_in| *drop_in != config);
     let runtime = runtime(engine, line)?;
-    if runtime.enable_cdi && engine == Engine::Crio {
-        log::warn!("--cdi.enabled is ignored: CRI-O resolves CDI names anyway");
-    }
-    let version = match engine {
-        Engine::Containerd => {
-            containerd::version(non_empty(line, "executable-path").unwrap_or("containerd"))
-        }
-        Engine::Docker | Engine::Crio => None,
-    };
-    let minor = match version.as_deref() {
+    let program = non_empty(line, "executable-path").unwrap_or("containerd");
+    let version = (engine == Engine::Containerd).then(|| containerd::version(program));
+    let minor = match version.flatten().as_deref() {
         Some([1, minor, ..]) => Some(*minor),
         _ => None,
     };
-    if let Some(minor) = minor
-        && runtime.enable_cdi
-        && minor < FIRST_WITH_CDI
-    {
-        log::warn!(
+    let wants_cdi = runtime.enable_cdi;
+    match minor {
+        _ if wants_cdi && engine == Engine::Crio => {
+            warn!("--cdi.enabled is ignored: CRI-O resolves CDI names anyway");
+        }
+        Some(minor) if wants_cdi && minor < FIRST_WITH_CDI => warn!(
             "--cdi.enabled is ignored by containerd 1.{minor}: it resolves CDI names from 1.{FIRST_WITH_CDI} on; the runtime \
              nvidia resolves those of annotations and NVIDIA_VISIBLE_DEVICES"
-        );
+        ),
+        _ => {}
     }
     Ok(Registration {
         engine,
@@ -280,40 +266,33 @@ fn runtime(engine: Engine, line: &CommandLine) -> Result<Runtime> {
 
 /// Returns the engine's own dump of its configuration, if requested.
 fn dumped(engine: Engine, line: &CommandLine) -> Result<Option<String>> {
-    let commands: &[&[&str]] = match (line.text("config-source"), engine) {
+    let source = line.text("config-source");
+    let named = non_empty(line, "executable-path");
+    match (source, engine) {
         ("file", _) => return Ok(None),
-        ("command", Engine::Containerd) => &[&["containerd", "config", "dump"]],
-        ("command", Engine::Crio) => &[&["crio", "status", "config"], &["crio-status", "config"]],
+        ("command", Engine::Containerd) => ask(named.unwrap_or("containerd"), &["config", "dump"]),
+        ("command", Engine::Crio) => ask(named.unwrap_or("crio"), &["status", "config"])
+            // Of versions before 1.30.
+            .or_else(|_| ask(named.unwrap_or("crio-status"), &["config"])),
         // As upstream: scripts pass one set of options for each engine.
         ("command", Engine::Docker) => {
-            log::warn!(
+            warn!(
                 "--config-source=command is ignored: docker has no such source, its file is read"
             );
             return Ok(None);
         }
-        (other, _) => return Err(invalid(format!("unrecognized Config Source: {other}"))),
-    };
-    let named = non_empty(line, "executable-path");
-    let mut last = None;
-    for words in commands {
-        let Some((program, arguments)) = words.split_first() else {
-            continue;
-        };
-        match ask(named.unwrap_or(program), arguments) {
-            Ok(text) => return Ok(Some(text)),
-            Err(error) => last = Some(error),
-        }
+        (other, _) => Err(invalid(format!("unrecognized Config Source: {other}"))),
     }
-    last.map_or(Ok(None), Err)
+    .map(Some)
 }
 
 fn show(edits: &[Edit]) -> Result<()> {
     let mut text = String::new();
-    for Edit { change, .. } in edits {
+    for edit in edits {
         if edits.len() > 1 {
-            text += &format!("# {}\n", change.path.display());
+            text += &format!("# {}\n", edit.path().display());
         }
-        text += change.after.as_deref().unwrap_or_default();
+        text += edit.after.as_deref().unwrap_or_default();
     }
     print(&text)
 }

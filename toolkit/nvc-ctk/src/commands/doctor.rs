@@ -31,9 +31,10 @@ use serde_json::{Value, json};
 use super::repair::Repair;
 use super::wants_json;
 use crate::ask::version_in;
-use crate::engine::change;
+use crate::engine;
 use crate::line::CommandLine;
 use crate::logging::print;
+pub(super) use hardware::pci_gpus;
 use place::Place;
 
 /// Symptom of a driver that does not work at all.
@@ -263,7 +264,7 @@ fn to_json(checks: &[Check]) -> String {
 
 /// Returns a file's text, if it can be read.
 fn read(path: &str) -> Option<String> {
-    change::read(Path::new(path)).ok().flatten()
+    engine::read(Path::new(path)).ok().flatten()
 }
 
 #[cfg(test)]

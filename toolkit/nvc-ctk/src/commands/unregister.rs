@@ -8,7 +8,6 @@ mod containers;
 mod docker;
 mod programs;
 
-use std::cell::RefCell;
 use std::path::Path;
 
 use libnvc::{Error, ErrorKind, Result};
@@ -16,7 +15,7 @@ use log::{info, warn};
 use nvc_hostfile::HostFile;
 
 use crate::engine::edits::{Edit, Engine, Read, removal};
-use crate::engine::{daemon, matching, oci_hook, program};
+use crate::engine::{matching, oci_hook, program};
 use crate::line::CommandLine;
 use docker::Docker;
 use programs::Programs;
@@ -28,11 +27,8 @@ const ALL: [&str; 6] = [
     "nvidia-container-runtime.legacy",
     program::HOOK,
     "nvidia-container-toolkit",
-    HOOK_OF_SPECIFICATIONS,
+    "nvidia-cdi-hook",
 ];
-
-/// The program that specifications name.
-const HOOK_OF_SPECIFICATIONS: &str = "nvidia-cdi-hook";
 
 /// The specification that the units write.
 const SPECIFICATION: &str = "/var/run/cdi/nvidia.yaml";
@@ -40,7 +36,7 @@ const SPECIFICATION: &str = "/var/run/cdi/nvidia.yaml";
 /// A further directory of hook files, of older engines.
 const OLDER_HOOKS: &str = "/usr/libexec/oci/hooks.d";
 
-/// Further files of root's that can name a program: files, and directories of them.
+/// Further files of root's that can name a program, in directories too.
 const OTHERS: [&str; 4] = [
     "/etc/containers/containers.conf",
     "/etc/containers/containers.conf.d/*",
@@ -76,17 +72,18 @@ pub(super) fn run(line: &CommandLine) -> Result<u8> {
     for engine in Engine::ALL {
         failed(work.engine(engine, &mut lasts));
     }
-    failed(work.hooks());
-    let specification = Path::new(SPECIFICATION);
-    if names.contains(&HOOK_OF_SPECIFICATIONS) {
-        failed(work.specification(specification));
+    let directories = oci_hook::DIRECTORIES.into_iter().chain([OLDER_HOOKS]);
+    let patterns = directories.map(|directory| Path::new(directory).join("*.json"));
+    for path in patterns.flat_map(|pattern| matching(&pattern)) {
+        failed(work.file(&path, &|text, program| text == oci_hook::text(program)));
     }
-    for path in OTHERS
-        .iter()
-        .flat_map(|pattern| matching(Path::new(pattern)))
-    {
-        if !(work.is_dry && path == specification) {
-            work.mention(&path);
+    let others = OTHERS.iter().map(Path::new);
+    for path in others.flat_map(matching) {
+        if path == Path::new(SPECIFICATION) {
+            failed(work.file(&path, &|text, _| nvc_cdi::file::command_of(text).is_some()));
+        } else {
+            // Others' files may be unreadable.
+            let _ = work.file(&path, &|_, _| false);
         }
     }
     lasts.iter().for_each(|last| info!("{last}"));
@@ -102,121 +99,75 @@ impl Work<'_> {
     /// Removes the programs from all files that an engine reads: its usual ones, and those that its command line names.
     /// What the administrator must do afterwards is added to `lasts`.
     fn engine(&self, engine: Engine, lasts: &mut Vec<String>) -> Result<()> {
-        let unit = format!("{}.service", engine.name());
-        let lines = daemon::command_lines(engine.daemon(), &unit);
-        let usual = engine.files_of(&[]);
-        let named = engine.files_of(&lines);
-        let is_other = named.config != usual.config;
+        let (name, lines) = (engine.name(), engine.command_lines());
+        let (usual, named) = (engine.files_of(&[]), engine.files_of(&lines));
         let main = named.config.clone();
-        let mut had_default = false;
-        let mut changed: Vec<Edit> = Vec::new();
-        let gone = RefCell::new(Vec::new());
+        let named = (named.config != usual.config).then_some(named);
+        let is_removed = |_: &Path, _: &str, program: &str| self.programs.include(program);
+        let (mut names, mut had_default, mut is_changed) = (Vec::new(), false, false);
         let mut result = Ok(());
         for Read {
             config, drop_in, ..
-        } in std::iter::once(usual).chain(is_other.then_some(named))
+        } in std::iter::once(usual).chain(named)
         {
-            let includes = |_: &Path, name: &str, program: &str| {
-                let is_removed = self.programs.include(program);
-                if is_removed {
-                    gone.borrow_mut().push(name.to_owned());
-                }
-                is_removed
-            };
-            let done = removal(engine, &config, drop_in.as_deref(), &includes).map(|found| {
+            let found = removal(engine, &config, drop_in.as_deref(), &is_removed);
+            let mut done = found.map(|found| {
+                names.extend(found.names);
                 had_default |= found.had_default;
-                for edit in found.edits {
-                    let path = &edit.change.path;
-                    let is_new = changed.iter().all(|other| other.change.path != *path);
-                    if edit.change.is_needed() && is_new {
-                        self.report("Removed the runtime from", &edit.change.path);
-                        changed.push(edit);
-                    }
-                }
+                found.edits
             });
-            result = result.and(done.map_err(|error| {
+            for edit in done
+                .iter_mut()
+                .flat_map(std::mem::take)
+                .filter(Edit::is_needed)
+            {
+                self.report("Removed the runtime from", edit.path());
+                is_changed = true;
+                if !self.is_dry {
+                    result = result.and(edit.carry_out().map(drop));
+                }
+            }
+            result = result.and(done.map(drop).map_err(|error| {
                 error.context(format!("{}: the runtime stays", config.display()))
             }));
         }
-        let is_changed = !changed.is_empty();
-        let name = engine.name();
-        let docker = match engine {
-            Engine::Docker => {
-                let docker = Docker::new(lines, &gone.into_inner(), &self.programs);
-                had_default |= docker.has_default(&self.programs);
-                Some(docker)
-            }
-            Engine::Containerd | Engine::Crio if is_changed => {
-                lasts.push(format!(
-                    "Restart {name} to apply that: systemctl restart {name}"
-                ));
-                None
-            }
-            Engine::Containerd | Engine::Crio => None,
-        };
+        let docker = (engine == Engine::Docker).then(|| Docker::new(lines, &names, &self.programs));
+        had_default |= (docker.as_ref()).is_some_and(|docker| docker.has_default(&self.programs));
         if had_default {
             info!("It was the default runtime of {name}, whose own, runc, is the default again");
         }
-        if !self.is_dry {
-            for edit in changed {
-                let path = edit.change.path.clone();
-                let done = edit.carry_out().map(drop);
-                result = result.and(done.map_err(|error| {
-                    error.context(format!("{}: the runtime stays", path.display()))
-                }));
+        match docker {
+            Some(docker) => {
+                let needs_reload = (is_changed || had_default) && result.is_ok();
+                let reload = needs_reload.then_some((main.as_path(), had_default));
+                lasts.extend(docker.apply(reload, self.is_dry));
             }
-        }
-        if let Some(docker) = docker {
-            let needs_reload = (is_changed || had_default) && result.is_ok();
-            let reload = needs_reload.then_some((main.as_path(), had_default));
-            lasts.extend(docker.apply(reload, self.is_dry));
-        }
-        result
-    }
-
-    /// Removes the hook files that `configure` would write in the same way.
-    fn hooks(&self) -> Result<()> {
-        let directories = oci_hook::DIRECTORIES.into_iter().chain([OLDER_HOOKS]);
-        let patterns = directories.map(|directory| Path::new(directory).join("*.json"));
-        let mut result = Ok(());
-        for path in patterns.flat_map(|pattern| matching(&pattern)) {
-            let done = HostFile::open(&path).and_then(|file| {
-                let text = file.text().unwrap_or_default();
-                let Some(program) = self.programs.named_in(text) else {
-                    return Ok(());
-                };
-                if text != oci_hook::text(&program) {
-                    self.mention(&path);
-                    return Ok(());
-                }
-                self.report("Removed", &path);
-                if self.is_dry { Ok(()) } else { file.remove() }
-            });
-            result = result.and(done);
+            None if is_changed => lasts.push(format!(
+                "Restart {name} to apply that: systemctl restart {name}"
+            )),
+            None => {}
         }
         result
     }
 
-    /// Removes the specification that the units wrote, if it names our hook.
-    fn specification(&self, path: &Path) -> Result<()> {
+    /// Removes a file that names one of the programs if it is ours, as the function says of its text and the program.
+    /// Any other one stays as it is, and is named.
+    fn file(&self, path: &Path, is_ours: &dyn Fn(&str, &str) -> bool) -> Result<()> {
         let file = HostFile::open(path)?;
         let text = file.text().unwrap_or_default();
-        if nvc_cdi::file::command_of(text).is_none() || self.programs.named_in(text).is_none() {
-            return Ok(());
-        }
-        self.report("Removed", path);
-        if self.is_dry { Ok(()) } else { file.remove() }
-    }
-
-    /// Names a file of root's that names one of the programs, and stays as it is.
-    fn mention(&self, path: &Path) {
-        let text = HostFile::open(path).ok();
-        let text = text.as_ref().and_then(HostFile::text).unwrap_or_default();
-        if let Some(program) = self.programs.named_in(text) {
-            warn!(
-                "{} names {program}, which is being removed; it stays as it is: remove that from it, or the file",
-                path.display()
-            );
+        match self.programs.named_in(text) {
+            Some(program) if is_ours(text, &program) => {
+                self.report("Removed", path);
+                if self.is_dry { Ok(()) } else { file.remove() }
+            }
+            Some(program) => {
+                warn!(
+                    "{} names {program}, which is being removed; it stays as it is: remove that from it, or the file",
+                    path.display()
+                );
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 

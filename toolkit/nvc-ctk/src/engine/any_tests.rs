@@ -5,7 +5,8 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::{Change, Files, Removed, Runtime, containerd, crio, docker, tables};
+use super::edits::Engine;
+use super::{Files, Removed, Runtime, containerd, crio, docker, tables};
 use crate::any_text::{Known, Values, Writer, json_values, numbers, toml_values, without};
 
 const PATH: &str = "/e/file";
@@ -107,15 +108,14 @@ fn runtime(is_all: bool) -> Runtime {
 /// Checks an edit of a text, and the removal of the runtime from it.
 fn check(
     text: &str,
-    change: &Change,
+    after: &str,
     remove: &dyn Fn(&str) -> Removed,
     others: &dyn Fn(&str) -> Values,
-    add: &dyn Fn(&str) -> Change,
+    add: &dyn Fn(&str) -> String,
 ) {
-    let after = change.after.clone().unwrap();
-    assert_eq!(others(text), others(&after), "{text}\n=====\n{after}");
-    assert_eq!(add(&after).after.as_ref(), Some(&after), "twice is once");
-    if let Some(rest) = remove(&after).text {
+    assert_eq!(others(text), others(after), "{text}\n=====\n{after}");
+    assert_eq!(add(after), after, "twice is once");
+    if let Some(rest) = remove(after).text {
         let (before, mut left) = (others(text), others(&rest));
         // containerd's own default runtime comes back.
         let is_default = |path: &[String]| path.ends_with(&["runc".into(), "runtime_type".into()]);
@@ -157,15 +157,15 @@ proptest! {
             return Ok(());
         };
         for change in &changes {
-            let after = change.after.as_deref().unwrap();
+            let after = &change.text;
             let document = tables::parse(path, after);
             prop_assert!(document.is_ok(), "{}\n=====\n{}", text, after);
         }
         let remove = |text: &str| containerd::remove(path, text, &is_nvidia).unwrap();
         let main = changes.last().unwrap();
-        check(&text, main, &remove, &others, &|text| add(text).unwrap().pop().unwrap());
-        let registered = changes[0].after.as_deref().unwrap();
-        prop_assert!(containerd::registered(path, registered).unwrap().contains_key("nvidia"));
+        check(&text, &main.text, &remove, &others, &|text| add(text).unwrap().pop().unwrap().text);
+        let registered = &changes[0].text;
+        prop_assert!(Engine::Containerd.registered(path, registered).unwrap().contains_key("nvidia"));
     }
 
     #[test]
@@ -183,8 +183,8 @@ proptest! {
             return Ok(());
         };
         let remove = |text: &str| crio::remove(path, text, &is_nvidia).unwrap();
-        check(&text, &change, &remove, &others, &|text| add(text).unwrap());
-        prop_assert!(crio::registered(path, change.after.as_deref().unwrap()).unwrap().contains_key("nvidia"));
+        check(&text, &change.text, &remove, &others, &|text| add(text).unwrap().text);
+        prop_assert!(Engine::Crio.registered(path, &change.text).unwrap().contains_key("nvidia"));
     }
 
     #[test]
@@ -194,14 +194,14 @@ proptest! {
         let runtime = runtime(is_all);
         let changed = [vec!["default-runtime"], vec!["features", "cdi"], vec!["runtimes", "nvidia"]];
         let others = |text: &str| changed.iter().fold(json_values(text), |values, path| without(values, path));
-        let Ok(change) = docker::add(path, Some(&text), &runtime) else {
+        let Ok(after) = docker::add(path, Some(&text), &runtime) else {
             return Ok(());
         };
         let remove = |text: &str| docker::remove(path, text, &is_nvidia).unwrap();
         let add = |text: &str| docker::add(path, (!text.is_empty()).then_some(text), &runtime).unwrap();
-        check(&text, &change, &remove, &others, &add);
+        check(&text, &after, &remove, &others, &add);
         let path = ["runtimes", "nvidia", "path"].map(String::from).to_vec();
-        let values = json_values(change.after.as_deref().unwrap());
+        let values = json_values(&after);
         prop_assert_eq!(values.get(&path).map(String::as_str), Some("\"/usr/bin/nvidia-container-runtime\""));
     }
 }

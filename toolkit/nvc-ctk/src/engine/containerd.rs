@@ -7,23 +7,20 @@
 
 mod drop_in;
 mod hidden;
-mod look;
 mod section;
 
 use std::path::{Path, PathBuf};
 
 use libnvc::Result;
-use toml_edit::{DocumentMut, Item, value};
+use toml_edit::{DocumentMut, Item, Value, value};
 
-use super::change::Change;
-use super::{Files, IsRemoved, Removed, Runtime, matching, tables};
+use super::tables::{self, Layout};
+use super::{Files, IsRemoved, Removed, Runtime, Text, matching};
 use crate::ask::{ask, version_in};
-pub(crate) use drop_in::{is_copy, pattern_for, with_default_of_others};
+pub(crate) use drop_in::{is_copy, pattern_for, without_import};
 pub(crate) use hidden::hidden;
-use look::import_patterns;
-pub(crate) use look::{is_drop_in_of_ours, registered};
 use section::{
-    BUILT_IN, NEW_VERSION, cdi_key, keep_default, plugin_of, register, runtimes_of, version_of,
+    BUILT_IN, NEW_VERSION, cdi_key, keep_default, layout, plugin_of, register, version_of,
 };
 
 /// containerd's configuration file.
@@ -36,8 +33,8 @@ pub(crate) fn drop_in_beside(config: &Path) -> PathBuf {
     config.with_file_name("conf.d").join("99-nvidia.toml")
 }
 
-/// Registers the runtime: changes to the drop-in, if there is one, and to the main file.
-pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
+/// Registers the runtime: returns the texts of the drop-in, if there is one, and of the main file.
+pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Text>> {
     let main = tables::parse(files.path, files.text.unwrap_or_default())?;
     let dumped = files
         .dumped
@@ -48,33 +45,13 @@ pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
         Some(dumped) if main.is_empty() => version_of(dumped)?,
         _ => version_of(&main)?,
     };
-    match files.drop_in {
-        Some(path) if version != 1 => {
-            let dumped = match dumped {
-                Some(dumped) if version_of(&dumped)? == version => Some(dumped),
-                _ => None,
-            };
-            let text = drop_in::text(path, files, version, &main, dumped.as_ref(), runtime)?;
-            let main = drop_in::import(files.path, main, version, path)?;
-            Ok(vec![
-                Change {
-                    path: path.into(),
-                    before: files.drop_in_text.map(Into::into),
-                    after: Some(text),
-                },
-                Change {
-                    path: files.path.into(),
-                    before: files.text.map(Into::into),
-                    after: Some(main),
-                },
-            ])
-        }
-        _ => Ok(vec![Change {
-            path: files.path.into(),
-            before: files.text.map(Into::into),
-            after: Some(edited(files.path, main, runtime, files.drops_default)?),
-        }]),
-    }
+    let Some(path) = files.drop_in.filter(|_| version != 1) else {
+        return Ok(vec![Text::new(files.path, edited(files, main, runtime)?)]);
+    };
+    let dumped = dumped.filter(|dumped| version_of(dumped).is_ok_and(|made| made == version));
+    let own = drop_in::text(path, files, version, &main, dumped.as_ref(), runtime)?;
+    let main = drop_in::import(files.path, main, version, path)?;
+    Ok(vec![Text::new(path, own), Text::new(files.path, main)])
 }
 
 /// Returns true if a main file disables the CRI plugin, which provides runtimes to pods.
@@ -86,25 +63,35 @@ pub(crate) fn disables_cri(path: &Path, text: &str) -> bool {
     disabled.any(|name| name.as_str().is_some_and(|name| names.contains(&name)))
 }
 
-/// Returns the runtime that a text makes the default.
-pub(crate) fn default_runtime(path: &Path, text: &str) -> Result<Option<String>> {
-    let document = tables::parse(path, text)?;
-    let key = default_key(version_of(&document)?);
-    Ok(tables::text(document.as_item(), &key).map(Into::into))
+/// Returns where a document has its runtimes.
+pub(super) fn layout_of(document: &DocumentMut) -> Result<Layout> {
+    Ok(layout(version_of(document)?))
 }
 
-/// Returns the files that a main file imports and that exist, in containerd's order. If it does not say, then from version
-/// 2.2 on those of the directory of our drop-in.
+/// Returns the files that a main file imports and that exist, in containerd's order; patterns can be relative to its
+/// directory. If it does not say, then from version 2.2 on those of the directory of our drop-in.
 pub(crate) fn imported(path: &Path, text: &str) -> Result<Vec<PathBuf>> {
-    let usual = || match version("containerd") {
-        Some(version) if version >= vec![2, 2] => vec![Path::new(DROP_IN).with_file_name("*.toml")],
-        _ => Vec::new(),
+    let document = tables::parse(path, text)?;
+    let imports = document.get("imports").and_then(Item::as_array);
+    let Some(imports) = imports else {
+        let has_usual = version("containerd").is_some_and(|version| version >= vec![2, 2]);
+        let usual = has_usual.then(|| Path::new(DROP_IN).with_file_name("*.toml"));
+        return Ok(usual.iter().flat_map(|pattern| matching(pattern)).collect());
     };
-    let patterns = import_patterns(path, text)?.unwrap_or_else(usual);
-    Ok(patterns
-        .iter()
-        .flat_map(|pattern| matching(pattern))
-        .collect())
+    let patterns = imports.iter().filter_map(Value::as_str);
+    let patterns = patterns.map(|pattern| path.with_file_name(pattern));
+    Ok(patterns.flat_map(|pattern| matching(&pattern)).collect())
+}
+
+/// Returns true if a text has nothing but what [`add`] writes into a drop-in.
+pub(crate) fn is_drop_in_of_ours(path: &Path, text: &str) -> bool {
+    let Ok(document) = tables::parse(path, text) else {
+        return false;
+    };
+    let plugins = document.get("plugins").and_then(Item::as_table_like);
+    let mut keys = document.iter().map(|(key, _)| key);
+    keys.all(|key| matches!(key, "version" | "plugins"))
+        && plugins.is_some_and(|all| all.len() == 1)
 }
 
 /// Returns the version of the installed containerd.
@@ -112,98 +99,36 @@ pub(crate) fn version(program: &str) -> Option<Vec<u32>> {
     version_in(&ask(program, &["--version"]).ok()?)
 }
 
-/// Removes runtimes from a file, and a default runtime that is one of them.
+/// Removes runtimes from a file, and a default runtime that is one of them. containerd 1.x has no built-in runtime beside
+/// others.
 pub(crate) fn remove(path: &Path, text: &str, is_removed: &IsRemoved<'_>) -> Result<Removed> {
-    let names = registered(path, text)?.into_iter();
-    let names = names.filter(|(name, program)| is_removed(name, program));
-    let names: Vec<String> = names.map(|(name, _)| name).collect();
-    if names.is_empty() {
-        return Ok(Removed {
-            text: Some(text.into()),
-            names,
-            had_default: false,
-        });
-    }
-    let original = tables::parse(path, text)?;
-    let mut document = original.clone();
+    let document = tables::parse(path, text)?;
     let version = version_of(&document)?;
-    let root = document.as_table_mut();
-    let mut changed = Vec::new();
-    for name in &names {
-        let keys = [&runtimes_of(version)[..], &[name]].concat();
-        tables::remove(root, &keys);
-        changed.push(keys);
-    }
-    let default = default_key(version);
-    let is_default = |name: &str| names.iter().any(|removed| removed == name);
-    let had_default = tables::text_in(root, &default).is_some_and(is_default);
-    if had_default {
-        tables::remove(root, &default);
-        changed.push(default.to_vec());
-        let others = tables::get_in(root, &runtimes_of(version)).and_then(Item::as_table_like);
-        if others.is_some_and(|table| !table.is_empty()) {
-            keep_default(path, root, version)?;
-            changed.push([&runtimes_of(version)[..], &[BUILT_IN]].concat());
+    let mut removed = layout(version).remove(path, &document, is_removed)?;
+    if let Some(text) = removed.text.as_mut().filter(|_| removed.had_default) {
+        let mut document = tables::parse(path, text)?;
+        if !layout(version).registered(&document).is_empty() {
+            keep_default(path, &mut document, version)?;
+            *text = document.to_string();
         }
     }
-    Ok(Removed {
-        text: Some(tables::checked(path, &original, &document, &changed)?),
-        names,
-        had_default,
-    })
-}
-
-/// Removes the import of a drop-in from a main file, if the list has it as [`add`] writes it.
-pub(crate) fn without_import(path: &Path, text: &str, drop_in: &Path) -> Result<String> {
-    let original = tables::parse(path, text)?;
-    let mut document = original.clone();
-    let root = document.as_table_mut();
-    if !drop_in::unimport(root, drop_in) {
-        return Ok(text.into());
-    }
-    tables::checked(path, &original, &document, &[vec!["imports"]])
-}
-
-/// Returns the key of the default runtime.
-fn default_key(version: i64) -> [&'static str; 4] {
-    [
-        "plugins",
-        plugin_of(version),
-        "containerd",
-        "default_runtime_name",
-    ]
-}
-
-/// Returns the keys that [`add`] may set.
-fn changed_keys(version: i64, name: &str) -> Vec<Vec<&str>> {
-    vec![
-        vec!["version"],
-        vec!["imports"],
-        default_key(version).to_vec(),
-        [&runtimes_of(version)[..], &[name]].concat(),
-        cdi_key(version).to_vec(),
-    ]
+    Ok(removed)
 }
 
 /// Returns the main file with the runtime.
-fn edited(
-    path: &Path,
-    mut document: DocumentMut,
-    runtime: &Runtime,
-    drops_default: bool,
-) -> Result<String> {
+fn edited(files: Files<'_>, mut document: DocumentMut, runtime: &Runtime) -> Result<String> {
     let version = version_of(&document)?;
     let original = document.clone();
     if document.as_table().is_empty() {
         document.insert("version", value(NEW_VERSION));
     }
-    register(path, document.as_table_mut(), version, runtime)?;
-    if drops_default {
-        keep_default(path, document.as_table_mut(), version)?;
+    register(files.path, &mut document, version, runtime)?;
+    let layout = layout(version);
+    let mut changed = vec![vec!["version"], layout.default.clone(), cdi_key(version)];
+    changed.push(layout.entry(&runtime.name));
+    if files.drops_default {
+        keep_default(files.path, &mut document, version)?;
+        changed.push(layout.entry(BUILT_IN));
     }
-    let mut changed = changed_keys(version, &runtime.name);
-    if drops_default {
-        changed.push([&runtimes_of(version)[..], &[BUILT_IN]].concat());
-    }
-    tables::checked(path, &original, &document, &changed)
+    tables::checked(files.path, &original, &document, &changed)
 }

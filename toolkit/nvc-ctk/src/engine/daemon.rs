@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use nix::libc::S_ISUID;
 use nix::unistd::geteuid;
 
+use super::matching;
+
 /// Directories of units; a file in an earlier one hides those of its name in the others.
 const DIRECTORIES: [&str; 5] = [
     "etc/systemd/system",
@@ -29,14 +31,14 @@ pub(crate) fn has_unit(name: &str) -> bool {
 
 /// A daemon's command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CommandLine {
+pub(crate) struct DaemonLine {
     /// Its words, without the program.
     words: Vec<String>,
     /// Where it is written: a file and a line, or a process.
     pub(crate) origin: String,
 }
 
-impl CommandLine {
+impl DaemonLine {
     /// Returns the values of an option, given as `--NAME=VALUE`, `--NAME VALUE`, or with one dash and the short name.
     pub(crate) fn values(&self, long: &str, short: Option<char>) -> Vec<&str> {
         let names = [
@@ -59,13 +61,13 @@ impl CommandLine {
 }
 
 /// Returns the command lines of a daemon, such as `dockerd` of `docker.service`: first the running one's, then the unit's.
-pub(crate) fn command_lines(program: &str, unit: &str) -> Vec<CommandLine> {
+pub(crate) fn command_lines(program: &str, unit: &str) -> Vec<DaemonLine> {
     let running = running(program).into_iter().filter_map(|process| {
         let line = fs::read(process.join("cmdline")).ok()?;
         let line = String::from_utf8_lossy(&line).into_owned();
         let words = line.split('\0').skip(1).filter(|word| !word.is_empty());
         let pid = process.file_name()?.to_string_lossy().into_owned();
-        Some(CommandLine {
+        Some(DaemonLine {
             words: words.map(Into::into).collect(),
             origin: format!("process {pid} ({program})"),
         })
@@ -115,26 +117,15 @@ pub(crate) fn is_of(status: &str, users: &[u32]) -> bool {
 }
 
 /// Returns the command line of a unit below a root.
-fn of_unit(root: &Path, unit: &str) -> Option<CommandLine> {
+fn of_unit(root: &Path, unit: &str) -> Option<DaemonLine> {
     let directories = || DIRECTORIES.iter().map(|directory| root.join(directory));
     let main = directories().map(|directory| directory.join(unit));
     let main = main.into_iter().find(|path| path.exists())?;
     let mut drop_ins = BTreeMap::new();
-    for directory in directories() {
-        let entries = fs::read_dir(directory.join(format!("{unit}.d")));
-        for path in entries
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-        {
-            let is_conf = path
-                .extension()
-                .is_some_and(|extension| extension == "conf");
-            if let (true, Some(name)) = (is_conf, path.file_name()) {
-                drop_ins.entry(name.to_owned()).or_insert(path.clone());
-            }
-        }
+    let patterns = directories().map(|directory| directory.join(format!("{unit}.d/*.conf")));
+    for path in patterns.flat_map(|pattern| matching(&pattern)) {
+        let name = path.file_name().unwrap_or_default().to_owned();
+        drop_ins.entry(name).or_insert(path);
     }
     let mut service = Service::default();
     for path in [main].iter().chain(drop_ins.values()) {
@@ -143,7 +134,7 @@ fn of_unit(root: &Path, unit: &str) -> Option<CommandLine> {
     let (line, origin) = service.start.take()?;
     let words = split(&line).into_iter().skip(1);
     let words = words.flat_map(|word| service.expanded(&word)).collect();
-    Some(CommandLine { words, origin })
+    Some(DaemonLine { words, origin })
 }
 
 /// What the files of a unit say.

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
-use jsonc_parser::json;
-use jsonc_parser::{JsonValue, ParseOptions, parse_to_value};
+use jsonc_parser::{ParseOptions, json};
 use libnvc::{Error, ErrorKind};
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::change::Change;
 use super::{IsRemoved, Removed, Runtime};
 use crate::ask::version_in;
 
@@ -21,38 +20,24 @@ pub(crate) const CONFIG: &str = "/etc/docker/daemon.json";
 /// A new file, with upstream's indent of four blanks.
 const NEW: &str = "{\n    \"runtimes\": {}\n}\n";
 
-/// Registers the runtime. `text` is the file's content, None if it is missing.
-pub(crate) fn add(path: &Path, text: Option<&str>, runtime: &Runtime) -> Result<Change> {
+/// Returns a text with the runtime; `text` is None if there is no file. What is right already stays as it is written.
+pub(crate) fn add(path: &Path, text: Option<&str>, runtime: &Runtime) -> Result<String> {
     let plain = text.map_or(NEW, without_mark);
     let document = parse(path, plain)?;
     let root = root_object(path, &document)?;
-    let entry = json!({ "path": (runtime.path.as_str()), "args": [] });
+    let now: Value = serde_json::from_str(plain).unwrap_or_default();
+    let (name, program) = (runtime.name.as_str(), runtime.path.as_str());
     let runtimes = object(path, &root, "runtimes")?;
-    if !is_registered(&runtimes, runtime) {
-        set(&runtimes, &runtime.name, entry);
+    if now["runtimes"][name] != serde_json::json!({ "path": program, "args": [] }) {
+        set(&runtimes, name, json!({ "path": program, "args": [] }));
     }
-    if runtime.set_as_default && string(&root, "default-runtime").as_deref() != Some(&runtime.name)
-    {
-        set(
-            &root,
-            "default-runtime",
-            CstInputValue::from(runtime.name.as_str()),
-        );
+    if runtime.set_as_default && now["default-runtime"] != name {
+        set(&root, "default-runtime", CstInputValue::from(name));
     }
-    if runtime.enable_cdi {
-        let features = object(path, &root, "features")?;
-        let on = features.get("cdi").and_then(|property| property.value());
-        if !on.is_some_and(|value| value.as_boolean_lit().is_some_and(|value| value.value())) {
-            set(&features, "cdi", json!(true));
-        }
+    if runtime.enable_cdi && now["features"]["cdi"] != true {
+        set(&object(path, &root, "features")?, "cdi", json!(true));
     }
-    let names = std::slice::from_ref(&runtime.name);
-    let after = checked(path, plain, &document, names)?;
-    Ok(Change {
-        path: path.into(),
-        before: text.map(Into::into),
-        after: Some(after),
-    })
+    checked(path, &document)
 }
 
 /// Removes runtimes from a text, and a default runtime that is one of them. `features.cdi` stays: CDI names of others may
@@ -61,27 +46,25 @@ pub(crate) fn remove(path: &Path, text: &str, is_removed: &IsRemoved<'_>) -> Res
     let text = without_mark(text);
     let document = parse(path, text)?;
     let root = root_object(path, &document)?;
-    let mut names = registered(text);
-    names.retain(|(name, program)| is_removed(name, program));
-    let names: Vec<String> = names.into_iter().map(|(name, _)| name).collect();
+    let settings = Settings::parse(text).unwrap_or_default();
+    let runtimes = settings.runtimes();
+    let ours = runtimes.filter(|(name, program)| is_removed(name, program));
+    let names: Vec<String> = ours.map(|(name, _)| name.to_owned()).collect();
     if let Some(runtimes) = root.object_value("runtimes").filter(|_| !names.is_empty()) {
         names.iter().for_each(|name| delete(&runtimes, name));
         if runtimes.properties().is_empty() {
             delete(&root, "runtimes");
         }
     }
-    let default = string(&root, "default-runtime");
+    let default = settings.default_runtime;
     let had_default = default.is_some_and(|default| names.contains(&default));
     if had_default {
         delete(&root, "default-runtime");
     }
     // An empty object is equivalent to no file.
     let is_empty = root.properties().is_empty() && !names.is_empty();
-    let text = (!is_empty)
-        .then(|| checked(path, text, &document, &names))
-        .transpose()?;
     Ok(Removed {
-        text,
+        text: (!is_empty).then(|| checked(path, &document)).transpose()?,
         names,
         had_default,
     })
@@ -89,88 +72,67 @@ pub(crate) fn remove(path: &Path, text: &str, is_removed: &IsRemoved<'_>) -> Res
 
 /// Returns a text that makes a runtime the default; `text` is None if there is no file.
 pub(crate) fn with_default(path: &Path, text: Option<&str>, name: &str) -> Result<String> {
-    let text = text.unwrap_or("{}\n");
-    let document = parse(path, text)?;
+    let document = parse(path, without_mark(text.unwrap_or_default()))?;
     let root = root_object(path, &document)?;
     set(&root, "default-runtime", CstInputValue::from(name));
-    checked(path, text, &document, &[])
+    checked(path, &document)
 }
 
-/// Returns an edited document as text, after a check that dockerd can read it, and that no value differs that does not
-/// belong to the runtimes of these names.
-fn checked(path: &Path, before: &str, document: &CstRootNode, names: &[String]) -> Result<String> {
+/// Returns an edited document as text, after a check that dockerd can read it.
+fn checked(path: &Path, document: &CstRootNode) -> Result<String> {
     let after = document.to_string();
-    parse(path, &after)?;
-    let mut changed = vec![vec!["default-runtime"], vec!["features", "cdi"]];
-    changed.extend(names.iter().map(|name| vec!["runtimes", name.as_str()]));
-    if others(before, &changed) == others(&after, &changed) {
-        return Ok(after);
+    parse(path, &after).map(|_| after)
+}
+
+/// The settings of `daemon.json` that matter here.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Settings {
+    runtimes: Option<Runtimes>,
+    pub(crate) default_runtime: Option<String>,
+    features: Option<BTreeMap<String, bool>>,
+}
+
+/// Runtimes by name.
+type Runtimes = BTreeMap<String, Entry>;
+
+/// A runtime of dockerd's.
+#[derive(Debug, Deserialize)]
+struct Entry {
+    /// Its program; empty if it is a shim of containerd's.
+    #[serde(default)]
+    path: String,
+}
+
+impl Settings {
+    pub(crate) fn parse(text: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(without_mark(text))
     }
-    let text = format!(
-        "{}: the file cannot be edited: another value would change",
-        path.display()
-    );
-    Err(Error::new(ErrorKind::Malformed, text).hint("edit it by hand"))
-}
 
-/// Returns the values that are not below one of the `changed` key paths, without empty objects and nulls, which are the
-/// same to dockerd.
-fn others<'t>(text: &'t str, changed: &[Vec<&str>]) -> BTreeMap<Vec<String>, JsonValue<'t>> {
-    let mut found = BTreeMap::new();
-    let value = parse_to_value(text, &ParseOptions::default());
-    if let Ok(Some(value)) = value {
-        flatten(value, Vec::new(), &mut found);
+    /// Returns the runtimes by name.
+    pub(crate) fn runtimes(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.runtimes.iter().flatten();
+        all.map(|(name, entry)| (name.as_str(), entry.path.as_str()))
     }
-    let is_below = |path: &[String], above: &[&str]| {
-        path.len() >= above.len() && path.iter().zip(above).all(|(one, other)| one == other)
-    };
-    found.retain(|path, _| !changed.iter().any(|above| is_below(path, above)));
-    found
-}
 
-fn flatten<'t>(
-    value: JsonValue<'t>,
-    path: Vec<String>,
-    found: &mut BTreeMap<Vec<String>, JsonValue<'t>>,
-) {
-    match value {
-        JsonValue::Object(object) => {
-            for (key, value) in object {
-                flatten(value, [&path[..], &[key.to_string()]].concat(), found);
-            }
-        }
-        JsonValue::Null => {}
-        value => drop(found.insert(path, value)),
+    /// Returns true if docker resolves CDI names.
+    pub(crate) fn enables_cdi(&self) -> bool {
+        let mut features = self.features.iter().flatten();
+        features.any(|(name, is_on)| name == "cdi" && *is_on)
     }
-}
-
-/// Returns the runtimes that a text registers, with their programs.
-pub(crate) fn registered(text: &str) -> Vec<(String, String)> {
-    let value: Value = serde_json::from_str(without_mark(text)).unwrap_or_default();
-    let runtimes = runtimes_of(value.get("runtimes"));
-    runtimes
-        .map(|(name, program)| (name.into(), program.into()))
-        .collect()
-}
-
-/// Returns the runtimes of an object, with their programs.
-pub(crate) fn runtimes_of(object: Option<&Value>) -> impl Iterator<Item = (&str, &str)> {
-    let runtimes = object.and_then(Value::as_object).into_iter().flatten();
-    runtimes.map(|(name, entry)| {
-        let program = entry.get("path").and_then(Value::as_str);
-        (name.as_str(), program.unwrap_or_default())
-    })
 }
 
 /// What a running dockerd says.
-#[derive(Debug)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Daemon {
-    pub(crate) version: Vec<u32>,
-    /// Programs of its runtimes, by name.
-    pub(crate) runtimes: BTreeMap<String, String>,
-    pub(crate) default: String,
-    /// Its directories of specifications; empty if CDI is off.
-    pub(crate) directories: Vec<PathBuf>,
+    server_version: String,
+    server_errors: Option<Vec<String>>,
+    runtimes: Option<Runtimes>,
+    pub(crate) default_runtime: String,
+    /// Its directories of specifications; none if CDI is off.
+    #[serde(rename = "CDISpecDirs")]
+    directories: Option<Vec<PathBuf>>,
 }
 
 /// The arguments of docker's command that asks it.
@@ -179,53 +141,31 @@ pub(crate) const INFO: [&str; 3] = ["info", "--format", "{{json .}}"];
 impl Daemon {
     /// Reads the answer; None if it is another program's, such as podman's.
     pub(crate) fn parse(answer: &str) -> Result<Option<Self>, String> {
-        let value: Value = serde_json::from_str(answer).map_err(|error| error.to_string())?;
-        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
-        let list = |key: &str| {
-            value
-                .get(key)
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-        };
-        if let Some(error) = list("ServerErrors").next() {
-            return Err(error.as_str().unwrap_or("ServerErrors").into());
+        let answer: Self = serde_json::from_str(answer).map_err(|error| error.to_string())?;
+        if let Some(error) = answer.server_errors.iter().flatten().next() {
+            return Err(error.clone());
         }
-        let Some(version) = version_in(text("ServerVersion")) else {
-            return Ok(None);
-        };
-        let runtimes = runtimes_of(value.get("Runtimes"));
-        Ok(Some(Self {
-            version,
-            runtimes: runtimes
-                .map(|(name, program)| (name.into(), program.into()))
-                .collect(),
-            default: text("DefaultRuntime").into(),
-            directories: list("CDISpecDirs")
-                .filter_map(|path| Some(path.as_str()?.into()))
-                .collect(),
-        }))
+        Ok(answer.version().is_some().then_some(answer))
     }
-}
 
-/// Returns true if a text lets docker resolve CDI names.
-pub(crate) fn enables_cdi(text: &str) -> bool {
-    let value: Option<Value> = serde_json::from_str(text).ok();
-    let feature = value
-        .as_ref()
-        .and_then(|value| value.get("features")?.get("cdi")?.as_bool());
-    feature == Some(true)
-}
+    pub(crate) fn runtime(&self, name: &str) -> Option<&str> {
+        let entry = self.runtimes.as_ref()?.get(name)?;
+        Some(&entry.path)
+    }
 
-fn is_registered(runtimes: &CstObject, runtime: &Runtime) -> bool {
-    let Some(entry) = runtimes.object_value(&runtime.name) else {
-        return false;
-    };
-    let args = entry.array_value("args");
-    let no_args = args.is_some_and(|args| args.elements().is_empty());
-    no_args
-        && entry.properties().len() == 2
-        && string(&entry, "path").as_deref() == Some(&runtime.path)
+    /// Returns true if it has a runtime of NVIDIA's.
+    pub(crate) fn has_nvidia(&self) -> bool {
+        let mut names = self.runtimes.iter().flatten().map(|(name, _)| name);
+        names.any(|name| name.starts_with("nvidia"))
+    }
+
+    pub(crate) fn version(&self) -> Option<Vec<u32>> {
+        version_in(&self.server_version)
+    }
+
+    pub(crate) fn directories(&self) -> &[PathBuf] {
+        self.directories.as_deref().unwrap_or_default()
+    }
 }
 
 fn set(object: &CstObject, key: &str, value: CstInputValue) {
@@ -241,15 +181,6 @@ fn delete(object: &CstObject, key: &str) {
     if let Some(property) = object.get(key) {
         property.remove();
     }
-}
-
-fn string(object: &CstObject, key: &str) -> Option<String> {
-    object
-        .get(key)?
-        .value()?
-        .as_string_lit()?
-        .decoded_value()
-        .ok()
 }
 
 /// Returns an object member; creates it if it is missing, or null as for dockerd.
@@ -277,8 +208,6 @@ fn parse(path: &Path, text: &str) -> Result<CstRootNode> {
         let text = format!("{}: {error}", path.display());
         Error::new(ErrorKind::Malformed, text)
     };
-    // As dockerd.
-    let text = if text.trim().is_empty() { "{}" } else { text };
     nvc_cdi::check_json(text).map_err(|error| {
         let error = malformed(error.message());
         let is_comment = |line: &str| line.trim_start().starts_with("//");
@@ -295,40 +224,8 @@ fn parse(path: &Path, text: &str) -> Result<CstRootNode> {
     CstRootNode::parse(text, &options).map_err(|error| malformed(error.to_string()))
 }
 
-/// Returns a text without its byte order mark, which dockerd skips.
+/// Returns a text without its byte order mark, which dockerd skips; an empty one it takes for an empty object.
 fn without_mark(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_edit_that_loses_or_breaks_something_is_refused() {
-        let path = Path::new("d");
-        let of = |text: &str| CstRootNode::parse(text, &ParseOptions::default()).unwrap();
-        let before = "{\"a\": [1], \"b\": {\"c\": 2.50}, \"features\": {\"x\": 1}}";
-        let names = ["nvidia".to_owned()];
-        let checked = |after: &str| checked(path, before, &of(after), &names);
-        for same in [
-            before.to_owned(),
-            before.replace("\"x\": 1", "\"x\": 1, \"cdi\": true"),
-            before.replace('}', " }"),
-            before.replace("\"a\"", "\"runtimes\": {\"nvidia\": {}}, \"a\""),
-        ] {
-            assert_eq!(checked(&same).unwrap(), same);
-        }
-        for other in [
-            before.replace("2.50", "2.5"),
-            before.replace("[1]", "[1, 2]"),
-            before.replace("\"x\": 1", ""),
-            before.replace("\"a\"", "\"runtimes\": {\"kata\": 1}, \"a\""),
-            before.replace("\"a\"", "\"a\": [1], \"a\""),
-            before.replace("[1]", "[1,]"),
-        ] {
-            assert!(checked(&other).is_err(), "{other}");
-        }
-    }
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.trim().is_empty() { "{}\n" } else { text }
 }

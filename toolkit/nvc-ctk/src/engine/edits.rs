@@ -2,14 +2,17 @@
 //!
 //! `configure` and `unregister` share it. The engines' modules are pure; here their files are opened.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
 use log::info;
 use nvc_hostfile::HostFile;
+use toml_edit::DocumentMut;
 
-use super::daemon::CommandLine;
-use super::{Change, Files, IsRemoved, Removed, Runtime, Text, containerd, crio, docker, matching};
+use super::daemon::{self, DaemonLine};
+use super::tables::{self, Layout};
+use super::{Files, IsRemoved, Removed, Runtime, Text, containerd, crio, docker, matching};
 
 /// The engines that can be configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,46 +25,43 @@ pub(crate) enum Engine {
 impl Engine {
     pub(crate) const ALL: [Self; 3] = [Self::Docker, Self::Containerd, Self::Crio];
 
-    /// Returns the value of --runtime, which is the unit's name too.
+    /// Returns the value of --runtime, which is the unit's name too, the daemon's program, and its usual file.
+    fn facts(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Docker => ("docker", "dockerd", docker::CONFIG),
+            Self::Containerd => ("containerd", "containerd", containerd::CONFIG),
+            Self::Crio => ("crio", "crio", crio::CONFIG),
+        }
+    }
+
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Docker => "docker",
-            Self::Containerd => "containerd",
-            Self::Crio => "crio",
-        }
+        self.facts().0
     }
 
-    /// Returns the daemon's program.
     pub(crate) fn daemon(self) -> &'static str {
-        match self {
-            Self::Docker => "dockerd",
-            Self::Containerd => "containerd",
-            Self::Crio => "crio",
-        }
+        self.facts().1
     }
 
-    fn config(self) -> &'static str {
-        match self {
-            Self::Docker => docker::CONFIG,
-            Self::Containerd => containerd::CONFIG,
-            Self::Crio => crio::CONFIG,
-        }
+    /// Returns the command lines of the running daemon and of its unit.
+    pub(crate) fn command_lines(self) -> Vec<DaemonLine> {
+        daemon::command_lines(self.daemon(), &format!("{}.service", self.name()))
     }
 
     /// Returns the files that the engine reads by its command lines: the main file, and our drop-in.
-    pub(crate) fn files_of(self, daemon: &[CommandLine]) -> Read {
+    pub(crate) fn files_of(self, daemon: &[DaemonLine]) -> Read {
         let (option, short) = match self {
             Self::Docker => ("config-file", None),
             Self::Containerd | Self::Crio => ("config", Some('c')),
         };
         let named = |option, short| {
-            let last = |line: &CommandLine| Some(line.values(option, short).last()?.to_string());
+            let last = |line: &DaemonLine| Some(line.values(option, short).last()?.to_string());
             let mut lines = daemon.iter();
             lines.find_map(|line| Some((PathBuf::from(last(line)?), line.origin.clone())))
         };
+        let (_, _, usual) = self.facts();
         let (config, origin) = match named(option, short) {
-            Some((config, origin)) if config != Path::new(self.config()) => (config, Some(origin)),
-            _ => (self.config().into(), None),
+            Some((config, origin)) if config != Path::new(usual) => (config, Some(origin)),
+            _ => (usual.into(), None),
         };
         let drop_in = match self {
             Self::Docker => None,
@@ -106,13 +106,24 @@ impl Engine {
         }
     }
 
-    /// Returns the runtime that a drop-in makes the default.
-    fn default_runtime(self, path: &Path, text: &str) -> Result<Option<String>> {
+    fn layout(self, document: &DocumentMut) -> Result<Layout> {
         match self {
-            Self::Docker => Ok(None),
-            Self::Containerd => containerd::default_runtime(path, text),
-            Self::Crio => crio::default_runtime(path, text),
+            Self::Crio => Ok(crio::layout()),
+            _ => containerd::layout_of(document),
         }
+    }
+
+    /// Returns the runtimes that a file of containerd or CRI-O registers, with their programs.
+    pub(crate) fn registered(self, path: &Path, text: &str) -> Result<BTreeMap<String, String>> {
+        let document = tables::parse(path, text)?;
+        Ok(self.layout(&document)?.registered(&document))
+    }
+
+    /// Returns the runtime that a file of containerd or CRI-O makes the default.
+    pub(crate) fn default_runtime(self, path: &Path, text: &str) -> Result<Option<String>> {
+        let document = tables::parse(path, text)?;
+        let layout = self.layout(&document)?;
+        Ok(layout.default_runtime(&document).map(Into::into))
     }
 }
 
@@ -136,28 +147,41 @@ pub(crate) struct Registration {
     pub(crate) drops_default: bool,
 }
 
-/// A change of a file that was opened for it.
+/// A file that was opened to be edited, and its new text; None if it is to be removed. A file keeps its mode and owner, a
+/// symlink to it stays, and a reader sees the old text or the new one.
 pub(crate) struct Edit {
-    pub(crate) file: HostFile,
-    pub(crate) change: Change,
+    file: HostFile,
+    pub(crate) after: Option<String>,
 }
 
 impl Edit {
-    fn new(file: HostFile, after: Option<String>) -> Self {
-        let change = Change {
-            path: file.path().into(),
-            before: file.text().map(Into::into),
-            after,
-        };
-        Self { file, change }
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
     }
 
-    /// Writes the change; returns its file if there was one to write.
+    /// Returns true if there is a change.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.file.text() != self.after.as_deref()
+    }
+
+    fn is_removal(&self) -> bool {
+        self.is_needed() && self.after.is_none()
+    }
+
+    /// Writes or removes the file if there is a change; returns its path then.
     pub(crate) fn carry_out(self) -> Result<Option<PathBuf>> {
-        self.change.carry_out(self.file)?;
-        Ok(self.change.is_needed().then_some(self.change.path))
+        let path = self.is_needed().then(|| self.path().to_owned());
+        match self.after {
+            _ if path.is_none() => {}
+            Some(text) => self.file.replace(&text, MODE)?,
+            None => self.file.remove()?,
+        }
+        Ok(path)
     }
 }
+
+/// Mode of new files, less the umask.
+const MODE: u32 = 0o644;
 
 /// The longest file of an engine. Parsing one takes 66 times its size of memory.
 const MAX_SIZE: usize = 1 << 20;
@@ -199,49 +223,47 @@ pub(crate) fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Ve
         dumped,
         drops_default: wanted.drops_default,
     };
-    let changes = match engine {
-        Engine::Docker => vec![docker::add(files.path, files.text, &wanted.runtime)?],
+    let texts = match engine {
+        Engine::Docker => {
+            let text = docker::add(files.path, files.text, &wanted.runtime)?;
+            vec![Text::new(files.path, text)]
+        }
         Engine::Containerd => containerd::add(files, &wanted.runtime)?,
         Engine::Crio => vec![crio::add(files, &wanted.runtime)?],
     };
-    if let (Some(path), Some(text)) = (files.drop_in, files.drop_in_text) {
-        say_what_goes(wanted, path, text, &changes)?;
-    }
     let mut files: Vec<HostFile> = [config].into_iter().chain(drop_in).collect();
-    let edits = changes.into_iter().filter_map(|change| {
-        let place = files.iter().position(|file| file.path() == change.path)?;
-        let file = files.swap_remove(place);
-        Some(Edit { file, change })
-    });
-    Ok(edits.collect())
-}
-
-/// Says that a default runtime goes that an earlier call has written.
-fn say_what_goes(
-    wanted: &Registration,
-    path: &Path,
-    before: &str,
-    changes: &[Change],
-) -> Result<()> {
-    let name = &wanted.runtime.name;
-    let after = changes.iter().find(|change| change.path == path);
-    let after = after.and_then(|change| change.after.as_deref());
-    let is_default = |text: &str| -> Result<bool> {
-        let default = wanted.engine.default_runtime(path, text)?;
-        Ok(default.as_ref() == Some(name))
-    };
-    if is_default(before)? && !after.is_some_and(|text| is_default(text).unwrap_or(true)) {
-        info!(
-            "{name} is no longer the default runtime of {}: --nvidia-set-as-default was not given",
-            path.display()
-        );
+    let mut edits = Vec::new();
+    for Text { path, text } in texts {
+        if let Some(place) = files.iter().position(|file| file.path() == path) {
+            let (file, after) = (files.swap_remove(place), Some(text));
+            edits.push(Edit { file, after });
+        }
     }
-    Ok(())
+    let mut drop_ins = edits
+        .iter()
+        .filter(|edit| wanted.drop_in.as_deref() == Some(edit.path()));
+    if let Some(edit) = drop_ins.next() {
+        let (path, name) = (edit.path(), &wanted.runtime.name);
+        let is_default = |text: Option<&str>| {
+            let default = engine.default_runtime(path, text.unwrap_or_default());
+            default.map(|default| default.as_ref() == Some(name))
+        };
+        if is_default(edit.file.text())? && !is_default(edit.after.as_deref())? {
+            info!(
+                "{name} is no longer the default runtime of {}: --nvidia-set-as-default was not given",
+                path.display()
+            );
+        }
+    }
+    Ok(edits)
 }
 
 /// The edits that remove runtimes.
+#[derive(Default)]
 pub(crate) struct Removal {
     pub(crate) edits: Vec<Edit>,
+    /// The names of the runtimes.
+    pub(crate) names: Vec<String>,
     /// True if one of them was the default.
     pub(crate) had_default: bool,
 }
@@ -255,31 +277,24 @@ pub(crate) fn removal(
     is_removed: &dyn Fn(&Path, &str, &str) -> bool,
 ) -> Result<Removal> {
     let main = open(config)?;
-    let text = main.text().unwrap_or_default();
-    let mut others = engine.others(config, text, drop_in)?;
-    if let Some(drop_in) = drop_in
-        && !others.iter().any(|known| known == drop_in)
-    {
+    let mut others = engine.others(config, main.text().unwrap_or_default(), drop_in)?;
+    if let Some(drop_in) = drop_in.filter(|path| !others.iter().any(|known| known == path)) {
         others.push(drop_in.into());
     }
     let others = others.iter().map(|path| open(path));
-    let mut removal = Removal {
-        edits: Vec::new(),
-        had_default: false,
-    };
+    let mut removal = Removal::default();
     for file in std::iter::once(Ok(main)).chain(others) {
         let file = file?;
-        let text = file.text().map(str::to_owned);
-        let Some(text) = text.filter(|text| !text.trim().is_empty()) else {
-            let text = file.text().map(Into::into);
-            removal.edits.push(Edit::new(file, text));
-            continue;
-        };
-        let path = file.path();
-        let is_removed = |name: &str, program: &str| is_removed(path, name, program);
-        let removed = engine.remove(path, &text, &is_removed)?;
-        removal.had_default |= removed.had_default;
-        removal.edits.push(Edit::new(file, removed.text));
+        let mut after = file.text().map(str::to_owned);
+        if let Some(text) = after.as_ref().filter(|text| !text.trim().is_empty()) {
+            let path = file.path();
+            let is_removed = |name: &str, program: &str| is_removed(path, name, program);
+            let removed = engine.remove(path, text, &is_removed)?;
+            removal.had_default |= removed.had_default;
+            removal.names.extend(removed.names);
+            after = removed.text;
+        }
+        removal.edits.push(Edit { file, after });
     }
     if engine == Engine::Containerd {
         remove_copies(&mut removal.edits)?;
@@ -288,23 +303,19 @@ pub(crate) fn removal(
     Ok(removal)
 }
 
-/// Removes drop-ins that lost a runtime and now only repeat other files. Those that stay repeat their default runtime.
+/// Removes drop-ins that lost a runtime and now only repeat other files.
 fn remove_copies(edits: &mut [Edit]) -> Result<()> {
     for index in 1..edits.len() {
         let (before, rest) = edits.split_at_mut(index);
         let Some((edit, after)) = rest.split_first_mut() else {
             continue;
         };
-        let others = before.iter().chain(after.iter());
-        let others: Vec<&str> = others
-            .filter_map(|edit| edit.change.after.as_deref())
-            .collect();
-        let change = &mut edit.change;
-        let text = change.after.clone().filter(|_| change.is_needed());
-        if let Some(text) = text {
-            let text = containerd::with_default_of_others(&change.path, &text, &others)?;
-            let is_copy = containerd::is_copy(&change.path, &text, &others)?;
-            change.after = (!is_copy).then_some(text);
+        if let Some(text) = edit.after.as_deref().filter(|_| edit.is_needed()) {
+            let others = before.iter().chain(after.iter());
+            let others: Vec<_> = others.filter_map(|edit| edit.after.as_deref()).collect();
+            if containerd::is_copy(edit.path(), text, &others)? {
+                edit.after = None;
+            }
         }
     }
     Ok(())
@@ -315,29 +326,16 @@ fn remove_import(edits: &mut [Edit]) -> Result<()> {
     let Some((main, others)) = edits.split_first_mut() else {
         return Ok(());
     };
-    for edit in others.iter() {
-        let Change {
-            path,
-            before,
-            after,
-        } = &edit.change;
-        if before.is_none() || after.is_some() {
-            continue;
-        }
-        let pattern = containerd::pattern_for(path);
-        let goes = |found: &PathBuf| {
-            let edit = others.iter().find(|edit| edit.change.path == *found);
-            edit.is_some_and(|edit| edit.change.after.is_none())
-        };
-        let stays = matching(Path::new(&pattern));
-        let stays = stays.into_iter().find(|found| !goes(found));
-        let config = main.change.path.display();
-        if let Some(other) = stays {
-            let other = other.display();
+    for edit in others.iter().filter(|edit| edit.is_removal()) {
+        let pattern = containerd::pattern_for(edit.path());
+        let goes = |found: &PathBuf| others.iter().any(|e| e.path() == found && e.is_removal());
+        let mut stays = matching(Path::new(&pattern)).into_iter();
+        if let Some(other) = stays.find(|found| !goes(found)) {
+            let (config, other) = (main.path().display(), other.display());
             info!("{config} still imports {pattern}, since {other} needs that");
-        } else if let Some(text) = &main.change.after {
-            let text = containerd::without_import(&main.change.path, text, path)?;
-            main.change.after = Some(text);
+        } else if let Some(text) = &main.after {
+            let text = containerd::without_import(main.path(), text, edit.path())?;
+            main.after = Some(text);
         }
     }
     Ok(())

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use libnvc::{Error, ErrorKind, Result};
-use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
+use toml_edit::{DocumentMut, Item, Table, TableLike};
 
+use super::{IsRemoved, Removed};
 use crate::toml_values;
+pub(super) use crate::toml_values::set;
 
 /// Parses a document; the error has the line and column.
 pub(super) fn parse(path: &Path, text: &str) -> Result<DocumentMut> {
@@ -38,39 +40,84 @@ pub(super) fn text<'a>(item: &'a Item, keys: &[&str]) -> Option<&'a str> {
     get(item, keys)?.as_str()
 }
 
-/// Returns the item at a key path in a table.
-pub(super) fn get_in<'a>(table: &'a Table, keys: &[&str]) -> Option<&'a Item> {
-    let (key, rest) = keys.split_first()?;
-    get(table.get(key)?, rest)
+/// Where the files of an engine have its runtimes.
+pub(super) struct Layout {
+    /// The table of the runtimes.
+    pub(super) runtimes: Vec<&'static str>,
+    /// The name of the default one.
+    pub(super) default: Vec<&'static str>,
+    /// The program of a runtime, in its entry.
+    pub(super) program: &'static [&'static str],
 }
 
-/// Returns the string at a key path in a table.
-pub(super) fn text_in<'a>(table: &'a Table, keys: &[&str]) -> Option<&'a str> {
-    get_in(table, keys)?.as_str()
-}
+impl Layout {
+    /// Returns the key path of a runtime's entry.
+    pub(super) fn entry<'n>(&self, name: &'n str) -> Vec<&'n str> {
+        [&self.runtimes[..], &[name]].concat()
+    }
 
-/// Returns the runtimes in the table at a key path, each with the program at a key path in its entry.
-pub(super) fn programs(
-    document: &DocumentMut,
-    runtimes: &[&str],
-    program: &[&str],
-) -> BTreeMap<String, String> {
-    let runtimes = get(document.as_item(), runtimes).and_then(Item::as_table_like);
-    let runtimes = runtimes.into_iter().flat_map(|table| table.iter());
-    let program = |entry| text(entry, program).unwrap_or_default();
-    runtimes
-        .map(|(name, entry)| (name.into(), program(entry).into()))
-        .collect()
+    /// Returns the program in a runtime's entry.
+    pub(super) fn program<'e>(&self, entry: &'e Item) -> &'e str {
+        text(entry, self.program).unwrap_or_default()
+    }
+
+    /// Returns the runtimes of a document, with their programs.
+    pub(super) fn registered(&self, document: &DocumentMut) -> BTreeMap<String, String> {
+        let runtimes = get(document.as_item(), &self.runtimes).and_then(Item::as_table_like);
+        let runtimes = runtimes.into_iter().flat_map(|table| table.iter());
+        runtimes
+            .map(|(name, entry)| (name.into(), self.program(entry).into()))
+            .collect()
+    }
+
+    /// Returns the default runtime of a document.
+    pub(super) fn default_runtime<'d>(&self, document: &'d DocumentMut) -> Option<&'d str> {
+        text(document.as_item(), &self.default)
+    }
+
+    /// Removes runtimes from a document, and a default runtime that is one of them.
+    pub(super) fn remove(
+        &self,
+        path: &Path,
+        original: &DocumentMut,
+        is_removed: &IsRemoved<'_>,
+    ) -> Result<Removed> {
+        let mut names: Vec<String> = Vec::new();
+        let mut document = original.clone();
+        for (name, program) in self.registered(original) {
+            if is_removed(&name, &program) {
+                remove(document.as_table_mut(), &self.entry(&name));
+                names.push(name);
+            }
+        }
+        let default = self.default_runtime(original);
+        let had_default = default.is_some_and(|default| names.iter().any(|name| name == default));
+        let mut changed: Vec<_> = names.iter().map(|name| self.entry(name)).collect();
+        if had_default {
+            remove(document.as_table_mut(), &self.default);
+            changed.push(self.default.clone());
+        }
+        // Tables without settings are equivalent to no file.
+        let is_bare = !names.is_empty() && toml_values::values(document.as_item()).is_empty();
+        let text = (!is_bare)
+            .then(|| checked(path, original, &document, &changed))
+            .transpose()?;
+        Ok(Removed {
+            text,
+            names,
+            had_default,
+        })
+    }
 }
 
 /// Returns the table of the default runtime, unless it is one of our `own`, or of runc or crun, whichever exists first.
-pub(super) fn options_of_default<S: AsRef<str>>(
+pub(super) fn options_of_default(
     runtimes: Option<&Item>,
     default: Option<&str>,
-    own: &[S],
+    own: &[&str],
 ) -> Option<Item> {
     default
-        .filter(|name| !name.starts_with("nvidia") && own.iter().all(|own| own.as_ref() != *name))
+        .filter(|name| !name.starts_with("nvidia") && !own.contains(name))
         .into_iter()
         .chain(["runc", "crun"])
         .find_map(|name| get(runtimes?, &[name]).filter(|item| item.is_table_like()))
@@ -140,14 +187,5 @@ pub(super) fn clean(item: &Item) -> Item {
             Item::Value(value)
         }
         other => other.clone(),
-    }
-}
-
-/// Sets a key to a string unless it already has that value.
-pub(super) fn set(table: &mut dyn TableLike, key: &str, value: impl Into<Value>) {
-    let value = value.into();
-    let old = table.get(key).and_then(Item::as_value);
-    if old.is_none_or(|old| old.to_string().trim() != value.to_string().trim()) {
-        toml_values::set(table, key, value);
     }
 }

@@ -30,14 +30,13 @@ pub(crate) fn of(path: &Path, text: &str) -> Option<PathBuf> {
 
 /// Returns the error of a file that is not edited.
 pub(crate) fn refused(path: &Path, template: &Path) -> Error {
-    let (path, template_shown) = (path.display(), template.display());
-    let what = if path.to_string() == template_shown.to_string() {
-        "is a template".to_owned()
+    let (is_one, path, template) = (path == template, path.display(), template.display());
+    let text = if is_one {
+        format!("{path} is a template, which nvidia-ctk does not edit")
     } else {
-        format!("is made from the template {template_shown} when the engine starts")
+        format!("{path} is made from the template {template}, which nvidia-ctk does not edit")
     };
-    let text = format!("{path} {what}, which nvidia-ctk does not edit");
-    let hint = format!("write the runtime into {template_shown}; --dry-run prints what to write");
+    let hint = format!("write the runtime into {template}; --dry-run prints what to write");
     Error::new(ErrorKind::InvalidArgument, text).hint(hint)
 }
 
@@ -59,7 +58,7 @@ pub(crate) fn lines(text: &str, runtime: &Runtime) -> Result<String> {
         drops_default: false,
     };
     let made = containerd::add(files, runtime)?.pop();
-    let text = made.and_then(|change| change.after).unwrap_or_default();
+    let text = made.map(|made| made.text).unwrap_or_default();
     Ok(text.trim_start_matches(head).trim_start().into())
 }
 

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::edits::Engine;
 use super::*;
 
 fn nvidia() -> Runtime {
@@ -51,7 +52,7 @@ fn with_drop_in(text: Option<&str>) -> Files<'_> {
 /// Returns the drop-in and the main file of a registration with containerd.
 fn registered(files: Files<'_>, runtime: &Runtime) -> (String, String) {
     let mut texts = containerd::add(files, runtime).unwrap().into_iter();
-    let mut next = || texts.next().unwrap().after.unwrap();
+    let mut next = || texts.next().unwrap().text;
     (next(), next())
 }
 
@@ -71,12 +72,13 @@ fn daemon_json_keeps_what_others_wrote() {
     let path = Path::new("daemon.json");
     for runtime in [nvidia(), all_set()] {
         for before in DAEMONS.into_iter().map(Some).chain([None]) {
-            let after = docker::add(path, before, &runtime).unwrap().after.unwrap();
-            let again = docker::add(path, Some(&after), &runtime).unwrap().after;
-            assert_eq!(again.as_ref(), Some(&after), "twice is once");
-            let programs = docker::registered(&after);
+            let after = docker::add(path, before, &runtime).unwrap();
+            let again = docker::add(path, Some(&after), &runtime).unwrap();
+            assert_eq!(again, after, "twice is once");
+            let settings = docker::Settings::parse(&after).unwrap();
+            let mut programs = settings.runtimes();
             assert!(
-                programs.contains(&("nvidia".into(), runtime.path.clone())),
+                programs.any(|one| one == ("nvidia", &runtime.path)),
                 "{after}"
             );
             let removed = docker::remove(path, &after, &is_ours).unwrap();
@@ -117,8 +119,8 @@ fn files_that_dockerd_rejects_stay() {
         );
     }
     // An empty one it takes for {}.
-    let change = docker::add(Path::new("d"), Some(" \n"), &nvidia()).unwrap();
-    assert!(change.after.unwrap().contains("runtimes"));
+    let text = docker::add(Path::new("d"), Some(" \n"), &nvidia()).unwrap();
+    assert!(text.contains("runtimes"));
     let commented = "{\n  // mine\n  \"a\": 1\n}";
     let error = docker::add(Path::new("d"), Some(commented), &nvidia()).unwrap_err();
     assert!(error.advice().unwrap().contains("//"), "{error:?}");
@@ -140,11 +142,11 @@ fn containerd_keeps_what_others_wrote() {
         for before in CONTAINERD.into_iter().map(Some).chain([None]) {
             for of in [files(before), with_drop_in(before)] {
                 let changes = containerd::add(of, &runtime).unwrap();
-                let main = changes.last().unwrap().after.clone().unwrap();
+                let main = changes.last().unwrap().text.clone();
                 let has_drop_in = changes.len() == 2;
                 if has_drop_in {
-                    let own = changes[0].after.clone().unwrap();
-                    let all = containerd::registered(drop_in, &own).unwrap();
+                    let own = changes[0].text.clone();
+                    let all = Engine::Containerd.registered(drop_in, &own).unwrap();
                     assert_eq!(all["nvidia"], runtime.path);
                     let again = Files {
                         drop_in_text: Some(&own),
@@ -153,8 +155,6 @@ fn containerd_keeps_what_others_wrote() {
                     assert_eq!(registered(again, &runtime), (own.clone(), main.clone()));
                     let rest = containerd::remove(drop_in, &own, &is_ours).unwrap();
                     let rest = rest.text.unwrap();
-                    let rest =
-                        containerd::with_default_of_others(drop_in, &rest, &[&main]).unwrap();
                     assert!(
                         containerd::is_copy(drop_in, &rest, &[&main]).unwrap(),
                         "{rest}"
@@ -163,7 +163,7 @@ fn containerd_keeps_what_others_wrote() {
                     assert!(!rest.contains("/e/conf.d"));
                 } else {
                     let again = containerd::add(files(Some(&main)), &runtime).unwrap();
-                    assert_eq!(again[0].after.as_ref(), Some(&main), "twice is once");
+                    assert_eq!(again[0].text, main, "twice is once");
                     let rest = containerd::remove(path, &main, &is_ours).unwrap();
                     assert!(!rest.text.unwrap_or_default().contains("nvidia"));
                 }
@@ -272,17 +272,18 @@ fn a_default_of_the_administrator_stays() {
              [plugins.{plugin}.containerd.runtimes.nvidia]\nruntime_type = \"io.containerd.runc.v2\"\n"
         )
     };
-    let default = |text: &str| containerd::default_runtime(Path::new(CONFIG), text).unwrap();
+    let default = |text: &str| {
+        Engine::Containerd
+            .default_runtime(Path::new(CONFIG), text)
+            .unwrap()
+    };
     let two = of("'io.containerd.grpc.v1.cri'", "version = 2\n");
     let (own, main) = registered(with_drop_in(Some(&two)), &nvidia());
     assert_eq!(default(&own).as_deref(), Some("nvidia"));
     assert_eq!(default(&main).as_deref(), Some("nvidia"));
     for text in [two, of("cri", "")] {
         let changes = containerd::add(files(Some(&text)), &nvidia()).unwrap();
-        assert_eq!(
-            default(changes[0].after.as_ref().unwrap()).as_deref(),
-            Some("nvidia")
-        );
+        assert_eq!(default(&changes[0].text).as_deref(), Some("nvidia"));
     }
     // What an earlier call wrote into our drop-in goes.
     let (own, main) = registered(with_drop_in(Some("version = 2\n")), &all_set());
@@ -308,7 +309,11 @@ fn several_runtimes_share_a_drop_in() {
             ..with_drop_in(Some(main))
         };
         let (both, _) = registered(files, &nvidia());
-        let names = |text: &str| containerd::registered(Path::new(DROP_IN), text).unwrap();
+        let names = |text: &str| {
+            Engine::Containerd
+                .registered(Path::new(DROP_IN), text)
+                .unwrap()
+        };
         assert_eq!(
             names(&both).into_keys().collect::<Vec<_>>(),
             ["nvidia", "nvidia-two"]
@@ -343,11 +348,12 @@ fn crio_keeps_what_others_wrote() {
     let path = Path::new("/e/crio.conf");
     for runtime in [nvidia(), all_set()] {
         for before in [Some(CRIO), Some(""), None] {
-            let after = crio::add(files(before), &runtime).unwrap().after.unwrap();
-            let again = crio::add(files(Some(&after)), &runtime).unwrap().after;
-            assert_eq!(again.as_ref(), Some(&after), "twice is once");
+            let after = crio::add(files(before), &runtime).unwrap().text;
+            let again = crio::add(files(Some(&after)), &runtime).unwrap().text;
+            assert_eq!(again, after, "twice is once");
             assert!(
-                crio::registered(path, &after)
+                Engine::Crio
+                    .registered(path, &after)
                     .unwrap()
                     .contains_key("nvidia")
             );
@@ -388,7 +394,7 @@ fn crio_s_options_are_the_default_runtime_s_wherever_it_is() {
         others: &others,
         ..files(None)
     };
-    let after = crio::add(files, &nvidia()).unwrap().after.unwrap();
+    let after = crio::add(files, &nvidia()).unwrap().text;
     assert!(
         after.contains("monitor_path = \"/usr/libexec/crio/conmon\""),
         "{after}"
@@ -412,7 +418,7 @@ fn tables_may_be_dotted_or_in_braces() {
                 ..of
             };
             for change in containerd::add(files, &all_set()).unwrap() {
-                let after = change.after.unwrap();
+                let after = change.text;
                 let document = tables::parse(path, &after).unwrap();
                 if change.path == path && files.drop_in.is_some() {
                     continue;
@@ -434,12 +440,10 @@ fn tables_may_be_dotted_or_in_braces() {
         "crio = { runtime.runtimes.crun = { a = 1 } }\n",
         "[crio]\nruntime.runtimes.crun.runtime_path = \"/x\"\n",
     ] {
-        let after = crio::add(files(Some(text)), &all_set())
-            .unwrap()
-            .after
-            .unwrap();
+        let after = crio::add(files(Some(text)), &all_set()).unwrap().text;
         assert!(
-            crio::registered(path, &after)
+            Engine::Crio
+                .registered(path, &after)
                 .unwrap()
                 .contains_key("nvidia"),
             "{after}"
@@ -460,7 +464,7 @@ fn containerd_1_keeps_its_default_runtime() {
             ..files
         };
         let changes = containerd::add(files, &nvidia()).unwrap();
-        changes[0].after.clone().unwrap()
+        changes[0].text.clone()
     };
     let runc = "containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n";
     // Debian's own configuration: a section without runtimes.

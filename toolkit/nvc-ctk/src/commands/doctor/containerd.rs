@@ -6,10 +6,10 @@ use nvc_cdi::Registry;
 use nvc_policy::config::Config;
 use serde_json::Value;
 
-use super::engines::{RUNTIME, find, name_option, registration};
+use super::engines::{RUNTIME, name_option, registration};
 use super::pods::{NO_PODS, Pods};
 use super::{Finding, read, specifications, toolkit};
-use crate::ask::ask;
+use crate::ask::{ask, find};
 use crate::commands::repair::{step, word};
 use crate::engine::Text;
 use crate::engine::containerd::{self, CONFIG, DROP_IN};
@@ -59,7 +59,9 @@ fn not_imported(files: &[Text]) -> Option<Finding> {
         return None;
     }
     let text = read(DROP_IN)?;
-    let own = containerd::registered(Path::new(DROP_IN), &text).ok()?;
+    let own = Engine::Containerd
+        .registered(Path::new(DROP_IN), &text)
+        .ok()?;
     let (name, _) = own.iter().find(|(_, program)| program.contains(RUNTIME))?;
     let what = format!("{CONFIG} does not import {DROP_IN}");
     let repair = registration("containerd", &name_option(name));

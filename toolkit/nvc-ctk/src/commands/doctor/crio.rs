@@ -7,7 +7,6 @@ use nvc_cdi::Registry;
 use super::pods::Pods;
 use super::{Finding, specifications};
 use crate::ask::ask;
-use crate::engine::crio;
 use crate::engine::edits::Engine;
 
 const SOCKETS: [&str; 2] = ["/run/crio/crio.sock", "/var/run/crio/crio.sock"];
@@ -34,6 +33,8 @@ fn findings(registry: &Registry) -> Result<Vec<Finding>, Finding> {
 fn known() -> Option<Vec<String>> {
     SOCKETS.iter().find(|socket| Path::new(socket).exists())?;
     let text = ask("crio", &["status", "config"]).ok()?;
-    let known = crio::registered(Path::new("crio status config"), &text).ok()?;
+    let known = Engine::Crio
+        .registered(Path::new("crio status config"), &text)
+        .ok()?;
     Some(known.into_keys().collect())
 }

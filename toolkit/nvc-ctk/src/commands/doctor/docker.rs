@@ -7,14 +7,12 @@ use std::path::Path;
 
 use nix::unistd::geteuid;
 use nvc_cdi::Registry;
-use serde_json::Value;
 
-use super::engines::{RUNTIME, configuration, find, is_program, name_option, registration};
+use super::engines::{RUNTIME, configuration, is_program, name_option, registration};
 use super::{Finding, Level, daemon, specifications};
-use crate::ask::ask;
+use crate::ask::{ask, find};
 use crate::commands::repair::{command, step};
-use crate::engine::daemon::command_lines;
-use crate::engine::docker::{Daemon, INFO, runtimes_of};
+use crate::engine::docker::{Daemon, INFO, Settings};
 use crate::engine::edits::Engine;
 
 const HOOK: &str = "nvidia-container-runtime-hook";
@@ -29,7 +27,7 @@ const RESTART: &str = "systemctl restart docker";
 const FIRST_WITH_CDI: u32 = 25;
 
 pub(super) fn all(registry: &Registry) -> Vec<Finding> {
-    let files = Engine::Docker.files_of(&command_lines("dockerd", "docker.service"));
+    let files = Engine::Docker.files_of(&Engine::Docker.command_lines());
     let (settings, mut findings) = settings(&files.config);
     let Some(settings) = settings else {
         return findings;
@@ -51,7 +49,7 @@ pub(super) fn all(registry: &Registry) -> Vec<Finding> {
         match running() {
             Ok(Some(engine)) => {
                 findings.extend(compare(&file, &engine));
-                let (setting, read) = ("cdi-spec-dirs in daemon.json", &engine.directories);
+                let (setting, read) = ("cdi-spec-dirs in daemon.json", engine.directories());
                 findings.extend(specifications::unread(registry, "docker", setting, read));
             }
             Ok(None) => {}
@@ -67,7 +65,7 @@ struct File {
     path: String,
     /// The command line that names it, if it is not the usual one.
     origin: Option<String>,
-    settings: Value,
+    settings: Settings,
 }
 
 /// Describes a variable that sends docker's client to another machine, or to nobody.
@@ -97,19 +95,23 @@ fn silent(error: &str) -> Finding {
 }
 
 /// Reads the configuration file; None if it cannot be parsed. The findings are those of the file alone.
-fn settings(path: &Path) -> (Option<Value>, Vec<Finding>) {
+fn settings(path: &Path) -> (Option<Settings>, Vec<Finding>) {
     let symptom = "dockerd does not start, or containers with --runtime=nvidia fail";
     let text = match configuration(path, symptom) {
-        Ok(None) => return (Some(Value::Null), Vec::new()),
+        Ok(None) => return (Some(Settings::default()), Vec::new()),
         Ok(Some(text)) => text,
         Err(finding) => return (None, vec![finding]),
     };
-    match serde_json::from_str(&text) {
-        Ok(value) => {
-            let findings = runtimes(path, &value, symptom)
-                .chain(default_runtime(path, &value))
-                .collect();
-            (Some(value), findings)
+    match Settings::parse(&text) {
+        Ok(settings) => {
+            let missing = registered(&settings).filter(|(_, program)| !is_program(program));
+            let missing = missing.map(|(name, program)| {
+                let path = path.display();
+                let what = format!("{path}: runtime {name} is {program}, which is missing");
+                Finding::wrong(what, symptom, registration("docker", &name_option(name)))
+            });
+            let findings = missing.chain(default_runtime(path, &settings)).collect();
+            (Some(settings), findings)
         }
         Err(error) => {
             let what = format!("{}: {error}", path.display());
@@ -119,31 +121,16 @@ fn settings(path: &Path) -> (Option<Value>, Vec<Finding>) {
     }
 }
 
-/// Returns docker's NVIDIA runtimes whose program is missing.
-fn runtimes<'a>(
-    config: &'a Path,
-    value: &'a Value,
-    symptom: &'static str,
-) -> impl Iterator<Item = Finding> + 'a {
-    registered(value)
-        .filter(|(_, program)| !is_program(program))
-        .map(move |(name, program)| {
-            let config = config.display();
-            let what = format!("{config}: runtime {name} is {program}, which is missing");
-            Finding::wrong(what, symptom, registration("docker", &name_option(name)))
-        })
-}
-
 /// Returns the NVIDIA runtimes of docker's configuration with their programs.
-fn registered(value: &Value) -> impl Iterator<Item = (&str, &str)> {
-    runtimes_of(value.get("runtimes")).filter(|(name, _)| name.starts_with("nvidia"))
+fn registered(settings: &Settings) -> impl Iterator<Item = (&str, &str)> {
+    let runtimes = settings.runtimes();
+    runtimes.filter(|(name, _)| name.starts_with("nvidia"))
 }
 
 /// Checks that a default runtime of NVIDIA's is registered with docker.
-fn default_runtime(config: &Path, value: &Value) -> Option<Finding> {
-    let default = value.get("default-runtime").and_then(Value::as_str)?;
-    let runtimes = value.get("runtimes");
-    let is_known = runtimes.is_some_and(|runtimes| runtimes.get(default).is_some());
+fn default_runtime(config: &Path, settings: &Settings) -> Option<Finding> {
+    let default = settings.default_runtime.as_deref()?;
+    let is_known = settings.runtimes().any(|(name, _)| name == default);
     (default.starts_with("nvidia") && !is_known).then(|| {
         let config = config.display();
         let what = format!("{config}: the default runtime {default} is not registered");
@@ -188,14 +175,14 @@ fn running() -> Result<Option<Daemon>, String> {
 fn compare(file: &File, engine: &Daemon) -> Vec<Finding> {
     let mut findings = Vec::new();
     let File { path, settings, .. } = file;
-    let is_known =
-        |(name, program): (&str, &str)| engine.runtimes.get(name).is_some_and(|own| own == program);
+    let is_known = |(name, program): (&str, &str)| engine.runtime(name) == Some(program);
     let unknown = registered(settings).find(|runtime| !is_known(*runtime));
-    let default = settings.get("default-runtime").and_then(Value::as_str);
-    let default = default.filter(|name| name.starts_with("nvidia") && *name != engine.default);
+    let default = settings.default_runtime.as_ref();
+    let default =
+        default.filter(|name| name.starts_with("nvidia") && **name != engine.default_runtime);
     let reload = || command("systemctl reload docker");
     if let Some((name, program)) = unknown {
-        let what = match engine.runtimes.get(name) {
+        let what = match engine.runtime(name) {
             None => format!("dockerd does not know the runtime {name} that {path} registers"),
             Some(other) => {
                 format!("dockerd's runtime {name} is {other}, and that of {path} is {program}")
@@ -206,14 +193,12 @@ fn compare(file: &File, engine: &Daemon) -> Vec<Finding> {
     } else if let Some(default) = default {
         let what = format!(
             "dockerd's default runtime is {}, and that of {path} is {default}: the file was changed after it was read",
-            engine.default
+            engine.default_runtime
         );
         let symptom = "containers without --runtime get no GPU";
         findings.push(Finding::wrong(what, symptom, reload()));
     }
-    let mut known = engine.runtimes.keys();
-    let is_registered =
-        registered(settings).next().is_some() || known.any(|name| name.starts_with("nvidia"));
+    let is_registered = registered(settings).next().is_some() || engine.has_nvidia();
     let cdi = cdi(file, engine);
     if !is_registered && find(RUNTIME).is_some() {
         let origin = file.origin.iter();
@@ -234,31 +219,25 @@ fn compare(file: &File, engine: &Daemon) -> Vec<Finding> {
 
 /// Checks that a dockerd that can resolve CDI names does so.
 fn cdi(file: &File, engine: &Daemon) -> Option<Finding> {
-    if !engine.directories.is_empty() || *engine.version.first()? < FIRST_WITH_CDI {
+    if !engine.directories().is_empty() || *engine.version()?.first()? < FIRST_WITH_CDI {
         return None;
     }
-    let File { path, settings, .. } = file;
-    let feature = settings.get("features").and_then(|all| all.get("cdi"));
-    Some(match feature.and_then(Value::as_bool) {
-        Some(true) => Finding::wrong(
-            format!(
-                "dockerd's CDI is off, and {path} enables it: the file was changed after it was read"
-            ),
-            NO_CDI,
-            command(RESTART),
-        ),
-        _ => Finding::advice(
-            "docker's CDI is off",
-            NO_CDI,
-            registration("docker", " --cdi.enabled"),
-        ),
+    let path = &file.path;
+    Some(if file.settings.enables_cdi() {
+        let what = format!(
+            "dockerd's CDI is off, and {path} enables it: the file was changed after it was read"
+        );
+        Finding::wrong(what, NO_CDI, command(RESTART))
+    } else {
+        let repair = registration("docker", " --cdi.enabled");
+        Finding::advice("docker's CDI is off", NO_CDI, repair)
     })
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -267,7 +246,7 @@ mod tests {
         let file = File {
             path: "/etc/docker/daemon.json".into(),
             origin: None,
-            settings: settings.clone(),
+            settings: Settings::parse(&settings.to_string()).unwrap(),
         };
         compare(&file, &engine)
             .first()

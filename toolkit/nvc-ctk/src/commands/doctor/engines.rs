@@ -6,11 +6,10 @@ use nvc_hostfile::programs;
 use serde_json::Value;
 
 use super::{Finding, read as text_of, version_in};
-use crate::ask::ask;
+use crate::ask::{ask, find};
 use crate::commands::repair::{Repair, command, step, word};
 use crate::commands::system::links;
-use crate::engine::change::read;
-use crate::engine::{matching, oci_hook};
+use crate::engine::{matching, oci_hook, read};
 
 /// Patch levels of runc that lose devices without a link in /dev/char when systemd reloads.
 const LOSES_DEVICES: [u32; 4] = [3, 4, 5, 6];
@@ -51,16 +50,6 @@ pub(super) fn is_program(name: &str) -> bool {
         return programs::is_executable(Path::new(name));
     }
     !name.is_empty() && find(name).is_some()
-}
-
-/// Returns a program of PATH or of the usual directories.
-pub(super) fn find(name: &str) -> Option<PathBuf> {
-    programs::find(name, &directories())
-}
-
-/// Returns PATH's and the usual directories of programs.
-pub(super) fn directories() -> Vec<PathBuf> {
-    programs::directories(std::env::var_os("PATH").as_deref())
 }
 
 pub(super) fn runc() -> Option<Finding> {

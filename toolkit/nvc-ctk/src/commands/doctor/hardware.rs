@@ -13,7 +13,7 @@ const DISPLAYS: &str = "0x03";
 
 /// A GPU on the PCI bus.
 #[derive(Debug)]
-struct Gpu {
+pub(in crate::commands) struct Gpu {
     bus: String,
     /// The name of its driver; None if it has none.
     driver: Option<String>,
@@ -21,7 +21,7 @@ struct Gpu {
 
 /// Returns the reason why the module is not loaded.
 pub(super) fn no_module() -> Finding {
-    let gpus = gpus();
+    let gpus = pci_gpus();
     if gpus.as_ref().is_some_and(Vec::is_empty) {
         let what =
             "this machine has no NVIDIA GPU on its PCI bus, and the module nvidia is not loaded";
@@ -89,7 +89,7 @@ fn is_secure_boot() -> bool {
 }
 
 /// Returns the GPUs; None if the bus cannot be seen.
-fn gpus() -> Option<Vec<Gpu>> {
+pub(in crate::commands) fn pci_gpus() -> Option<Vec<Gpu>> {
     let is = |device: &Path, file: &str, start: &str| {
         let text = fs::read_to_string(device.join(file)).unwrap_or_default();
         text.starts_with(start)

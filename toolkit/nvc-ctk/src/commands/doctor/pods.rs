@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::Finding;
-use super::engines::{RUNTIME, configuration, find, is_program, name_option, registration};
+use super::engines::{RUNTIME, configuration, is_program, name_option, registration};
+use crate::ask::find;
 use crate::commands::repair::{command, step};
-use crate::engine::daemon::command_lines;
+use crate::engine::Text;
 use crate::engine::edits::Engine;
-use crate::engine::{Text, containerd, crio};
 
 pub(super) const NO_PODS: &str = "pods with the runtime class nvidia do not start";
 
@@ -25,7 +25,7 @@ pub(super) type Runtimes<'a> = BTreeMap<String, (String, &'a Text)>;
 
 impl Pods {
     pub(super) fn read(engine: Engine, name: &'static str) -> Result<Self, Finding> {
-        let lines = command_lines(engine.daemon(), &format!("{}.service", engine.name()));
+        let lines = engine.command_lines();
         let read = engine.files_of(&lines);
         let mut pods = Self {
             engine,
@@ -57,10 +57,7 @@ impl Pods {
     pub(super) fn runtimes(&self) -> Result<Runtimes<'_>, Finding> {
         let mut all = BTreeMap::new();
         for file in &self.files {
-            let own = match self.engine {
-                Engine::Crio => crio::registered(&file.path, &file.text),
-                _ => containerd::registered(&file.path, &file.text),
-            };
+            let own = self.engine.registered(&file.path, &file.text);
             for (name, program) in own.map_err(|error| self.broken(&file.path, &error))? {
                 if program.contains(RUNTIME) {
                     all.insert(name, (program, file));

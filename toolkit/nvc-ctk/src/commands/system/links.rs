@@ -5,12 +5,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use libnvc::host::DeviceNumber;
+use libnvc::host::nvcaps::MigMinors;
 use libnvc::kmods::CharLinks;
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
 use nvc_generate::nodes::Nodes;
 
 use super::{CONTROL, load_modules, major, nodes};
+use crate::commands::doctor::pci_gpus;
 use crate::line::CommandLine;
 
 /// Nodes that containers do not need.
@@ -128,7 +130,8 @@ fn possible() -> Result<Vec<NumberedNode>> {
     {
         major(driver)?;
     }
-    let gpus = count_gpus();
+    let gpus = pci_gpus().unwrap_or_default().len();
+    let gpus = u32::try_from(gpus).unwrap_or_default();
     if gpus == 0 {
         return Ok(Vec::new());
     }
@@ -160,43 +163,21 @@ fn possible() -> Result<Vec<NumberedNode>> {
 
 /// Returns the minor numbers of the capabilities: the global ones, then those of consecutive GPUs' instances.
 fn capabilities(text: &str, gpus: u32) -> Vec<u32> {
-    let pairs = text.lines().filter_map(|line| {
-        let (name, minor) = line.split_once(' ')?;
-        Some((name, minor.trim().parse().ok()?))
-    });
-    let known: std::collections::HashMap<&str, u32> = pairs.collect();
-    let mut minors: Vec<u32> = ["config", "monitor"]
-        .iter()
-        .filter_map(|name| known.get(name).copied())
-        .collect();
+    let known = MigMinors::from(text);
+    let global = ["config", "monitor"].iter();
+    let mut minors: Vec<u32> = global.filter_map(|name| known.number(name)).collect();
     for gpu in 0..gpus {
         for gi in 0.. {
             let name = format!("gpu{gpu}/gi{gi}");
-            let Some(&minor) = known.get(format!("{name}/access").as_str()) else {
+            let Some(minor) = known.number(&format!("{name}/access")) else {
                 break;
             };
             minors.push(minor);
             let compute = (0..).map(|ci| format!("{name}/ci{ci}/access"));
-            minors.extend(compute.map_while(|name| known.get(name.as_str()).copied()));
+            minors.extend(compute.map_while(|name| known.number(&name)));
         }
     }
     minors
-}
-
-/// Counts NVIDIA's GPUs on PCI.
-fn count_gpus() -> u32 {
-    let entries = fs::read_dir("/sys/bus/pci/devices")
-        .into_iter()
-        .flatten()
-        .flatten();
-    let is_gpu = |directory: PathBuf| {
-        let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
-        let class = read("class");
-        read("vendor").trim() == "0x10de"
-            && (class.starts_with("0x0300") || class.starts_with("0x0302"))
-    };
-    let count = entries.filter(|entry| is_gpu(entry.path())).count();
-    u32::try_from(count).unwrap_or(0)
 }
 
 #[cfg(test)]

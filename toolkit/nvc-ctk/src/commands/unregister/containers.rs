@@ -4,13 +4,14 @@
 //! it on its command line. Processes of other users are not read: their memory can be a file of a filesystem that does
 //! not answer.
 
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+
 use super::programs::Programs;
-use crate::engine::change;
 use crate::engine::daemon::is_of;
+use crate::engine::read;
 
 /// Bundles of running containers, as `NAMESPACE/ID` below these directories.
 const BUNDLES: [&str; 3] = [
@@ -25,9 +26,6 @@ const DOCKERS: &str = "moby";
 /// The name of the process that watches over a container of CRI-O or Podman.
 const CONMON: &str = "conmon";
 
-/// The number of containers that a message names.
-const NAMED: usize = 5;
-
 /// A running container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Container {
@@ -37,60 +35,30 @@ struct Container {
     pid: Option<u32>,
 }
 
-/// The running containers of an engine. There can be any number: a user can have many processes named conmon.
-#[derive(Debug)]
-pub(super) struct Running(Vec<Container>);
-
-impl fmt::Display for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(Container { engine, .. }) = self.0.first() else {
-            return Ok(());
-        };
-        let listed = |of: &dyn Fn(&Container) -> Option<String>, between| {
-            let words: Vec<String> = self.0.iter().take(NAMED).filter_map(of).collect();
-            words.join(between)
-        };
-        let ids = listed(&|container| Some(container.id.clone()), ", ");
-        let more = match self.0.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let (containers, use_, it) = match self.0.len() {
-            1 => ("container", "uses", "it"),
-            _ => ("containers", "use", "them"),
-        };
-        write!(
-            f,
-            "{containers} {ids}{more} of {engine} {use_} a runtime that is being removed, without which {engine} cannot stop \
-             {it}: stop {it} first"
-        )?;
-        let pids = listed(&|container| Some(container.pid?.to_string()), " ");
-        if pids.is_empty() || !more.is_empty() {
-            return Ok(());
-        }
-        // Their first processes need not have a handler for another signal, and then do not get it.
-        write!(f, ", or later: kill -KILL {pids}")
-    }
-}
-
 /// Where docker keeps its containers.
 const DOCKER: &str = "var/lib/docker/containers";
 
-/// Returns the running containers of these programs, by engine. `root` is `/`, except in tests.
-pub(super) fn running(root: &Path, programs: &Programs<'_>) -> Vec<Running> {
-    by_engine(containers(root, programs))
+/// Returns a warning for each engine with running containers of these programs. `root` is `/`, except in tests.
+pub(super) fn running(root: &Path, programs: &Programs<'_>) -> Vec<String> {
+    let containers = containers(root, programs);
+    let by_engine = containers.chunk_by(|one, other| one.engine == other.engine);
+    by_engine.map(warning).collect()
 }
 
-/// Puts the containers of each engine together; they are sorted.
-fn by_engine(containers: Vec<Container>) -> Vec<Running> {
-    let mut engines: Vec<Running> = Vec::new();
-    for container in containers {
-        match engines.last_mut() {
-            Some(Running(of)) if of[0].engine == container.engine => of.push(container),
-            _ => engines.push(Running(vec![container])),
-        }
-    }
-    engines
+/// Returns the warning for an engine's containers.
+fn warning(containers: &[Container]) -> String {
+    let engine = &containers[0].engine;
+    let ids: Vec<_> = containers.iter().map(|one| one.id.as_str()).collect();
+    let pids: Vec<_> = containers.iter().filter_map(|one| one.pid).collect();
+    let pids: String = pids.iter().map(|pid| format!(" {pid}")).collect();
+    // Their first processes need not have a handler for another signal, and then do not get it.
+    let later = (!pids.is_empty()).then(|| format!(", or later: kill -KILL{pids}"));
+    format!(
+        "running containers of {engine} use a runtime that is being removed, without which {engine} cannot stop them: {}; \
+         stop them first{}",
+        ids.join(", "),
+        later.unwrap_or_default()
+    )
 }
 
 fn containers(root: &Path, programs: &Programs<'_>) -> Vec<Container> {
@@ -136,12 +104,18 @@ fn of_bundle(root: &Path, bundle: &Path, programs: &Programs<'_>) -> Option<Cont
     })
 }
 
+/// What docker notes of a container.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Settings {
+    name: String,
+}
+
 /// Returns the name of docker's container, as `docker ps` shows it.
 fn name_of(root: &Path, id: &str) -> Option<String> {
     let file = root.join(DOCKER).join(id).join("config.v2.json");
-    let settings: serde_json::Value = serde_json::from_str(&text(&file)?).ok()?;
-    let name = settings.get("Name")?.as_str()?;
-    Some(name.trim_start_matches('/').into())
+    let settings: Settings = serde_json::from_str(&text(&file)?).ok()?;
+    Some(settings.name.trim_start_matches('/').into())
 }
 
 /// Nothing that its command line says is looked up.
@@ -165,7 +139,7 @@ fn of_conmon(line: &str, programs: &Programs<'_>) -> Option<Container> {
 }
 
 fn text(path: &Path) -> Option<String> {
-    change::read(path).ok().flatten()
+    read(path).ok().flatten()
 }
 
 #[cfg(test)]
@@ -173,45 +147,21 @@ fn text(path: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Any user can have thousands of processes named conmon.
     #[test]
     fn an_engine_has_one_line() {
-        let of = |engine: &str, count: u32, pid: Option<u32>| {
-            let container = |n: u32| Container {
-                engine: engine.into(),
-                id: format!("c{n}"),
-                pid: pid.map(|pid| pid + n),
-            };
-            (0..count).map(container).collect::<Vec<_>>()
+        let of = |engine: &str, id: &str, pid: Option<u32>| Container {
+            engine: engine.into(),
+            id: id.into(),
+            pid,
         };
-        let lines = |containers: Vec<Vec<Container>>| {
-            let lines = by_engine(containers.concat()).into_iter();
-            lines.map(|line| line.to_string()).collect::<Vec<_>>()
-        };
-        let uses = "a runtime that is being removed, without which";
+        let start = "running containers of docker use a runtime that is being removed, without which docker cannot stop them";
+        let two = [of("docker", "a", Some(7)), of("docker", "b", Some(8))];
         assert_eq!(
-            lines(vec![
-                of("containerd", 2, Some(10)),
-                of("docker", 1, Some(7)),
-                of("podman", 1, None)
-            ]),
-            [
-                format!(
-                    "containers c0, c1 of containerd use {uses} containerd cannot stop them: stop them first, or later: \
-                     kill -KILL 10 11"
-                ),
-                format!(
-                    "container c0 of docker uses {uses} docker cannot stop it: stop it first, or later: kill -KILL 7"
-                ),
-                format!("container c0 of podman uses {uses} podman cannot stop it: stop it first"),
-            ]
+            warning(&two),
+            format!("{start}: a, b; stop them first, or later: kill -KILL 7 8")
         );
-        assert_eq!(
-            lines(vec![of("docker", 5000, Some(1))]),
-            [format!(
-                "containers c0, c1, c2, c3, c4 and 4995 more of docker use {uses} docker cannot stop them: stop them first"
-            )]
-        );
+        let line = warning(&[of("podman", "a", None)]);
+        assert!(line.ends_with("stop them: a; stop them first"), "{line}");
     }
 
     #[test]

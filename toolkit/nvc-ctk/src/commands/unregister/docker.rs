@@ -11,8 +11,8 @@ use log::{info, warn};
 use nvc_hostfile::HostFile;
 
 use super::programs::Programs;
-use crate::ask::ask_installed;
-use crate::engine::daemon::{CommandLine, running};
+use crate::ask::ask;
+use crate::engine::daemon::{DaemonLine, running};
 use crate::engine::docker::{self, Daemon};
 
 /// docker's own runtime.
@@ -31,14 +31,11 @@ pub(super) struct Docker {
 
 impl Docker {
     /// `gone` are the runtimes that the file loses.
-    pub(super) fn new(lines: Vec<CommandLine>, gone: &[String], programs: &Programs<'_>) -> Self {
+    pub(super) fn new(lines: Vec<DaemonLine>, gone: &[String], programs: &Programs<'_>) -> Self {
         let has_systemd = Path::new("/run/systemd/system").exists();
         let is_systemds = has_systemd && systemctl(&["is-active", "-q", "docker.service"]);
-        let script = "/etc/init.d/docker";
         let restart = if is_systemds {
             Some("systemctl restart docker".into())
-        } else if !has_systemd && Path::new(script).exists() {
-            (!running("dockerd").is_empty()).then(|| format!("{script} restart"))
         } else {
             running("dockerd").first().map(|process| {
                 let pid = process.file_name().unwrap_or_default().display();
@@ -73,7 +70,7 @@ impl Docker {
     pub(super) fn has_default(&self, programs: &Programs<'_>) -> bool {
         let daemon = self.restart.as_ref().and_then(|_| daemon());
         daemon.is_some_and(|daemon| {
-            let program = daemon.runtimes.get(&daemon.default);
+            let program = daemon.runtime(&daemon.default_runtime);
             program.is_some_and(|program| programs.include(program))
         })
     }
@@ -109,7 +106,7 @@ fn take(path: &Path, had_default: bool) -> Result<bool> {
     let file = HostFile::open(path)?;
     let text = file.text().map(str::to_owned);
     file.replace(&docker::with_default(path, text.as_deref(), OWN)?, 0o644)?;
-    let is_own = |daemon: &Daemon| daemon.default == OWN;
+    let is_own = |daemon: &Daemon| daemon.default_runtime == OWN;
     let is_taken = reload(&is_own);
     let file = HostFile::open(path)?;
     match text {
@@ -125,11 +122,11 @@ fn take(path: &Path, had_default: bool) -> Result<bool> {
 
 /// Asks the running dockerd.
 fn daemon() -> Option<Daemon> {
-    Daemon::parse(&ask_installed("docker", &docker::INFO).ok()?).ok()?
+    Daemon::parse(&ask("docker", &docker::INFO).ok()?).ok()?
 }
 
 fn systemctl(arguments: &[&str]) -> bool {
-    ask_installed("systemctl", arguments).is_ok()
+    ask("systemctl", arguments).is_ok()
 }
 
 /// Reloads docker; returns true if it then says what it should.

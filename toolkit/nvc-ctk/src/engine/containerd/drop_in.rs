@@ -5,12 +5,11 @@
 use std::path::Path;
 
 use libnvc::Result;
-use toml_edit::{Array, DocumentMut, Item, Table, value};
+use toml_edit::{Array, DocumentMut, Item, value};
 
 use super::section::{
-    cdi_key, keep_default, options_of_default, plugin_of, register, runtimes_of, version_of,
+    BUILT_IN, cdi_key, keep_default, layout, options_of_default, plugin_of, register, version_of,
 };
-use super::{default_key, look::program};
 use crate::engine::{Files, Runtime, tables};
 use crate::toml_values;
 
@@ -28,71 +27,49 @@ pub(super) fn text(
     dumped: Option<&DocumentMut>,
     runtime: &Runtime,
 ) -> Result<String> {
+    let others = files.others.iter();
+    let others = others.map(|other| tables::parse(&other.path, &other.text));
     let section = match dumped {
         Some(dumped) => section(dumped, version),
-        None => last_section(files, version, main)?,
+        None => last_section(std::iter::once(Ok(main.clone())).chain(others), version)?,
     };
-    let mut others = match files.drop_in_text {
-        Some(text) => registered(path, text, section.as_ref())?,
+    let mut runtimes = match files.drop_in_text {
+        Some(text) => registered(&tables::parse(path, text)?, section.as_ref())?,
         None => Vec::new(),
     };
-    others.retain(|other| other.name != runtime.name);
-    let mut names: Vec<String> = others.iter().map(|other| other.name.clone()).collect();
-    names.push(runtime.name.clone());
-    names.sort();
+    runtimes.retain(|other| other.name != runtime.name);
+    if runtime.set_as_default {
+        runtimes
+            .iter_mut()
+            .for_each(|other| other.set_as_default = false);
+    }
+    runtimes.push(runtime.clone());
+    let names: Vec<&str> = runtimes.iter().map(|one| one.name.as_str()).collect();
+    let containerd = section.as_ref();
+    let containerd = containerd.and_then(|section| tables::get(section, &["containerd"]));
+    let options = options_of_default(containerd, &names);
     let mut document = DocumentMut::new();
     document.insert("version", value(version));
-    let mut around = DocumentMut::new();
-    if let Some(section) = section {
-        let mut plugins = Table::new();
-        plugins.set_implicit(true);
+    if let Some(section) = section.filter(|_| version < FIRST_MERGED) {
+        let plugins = tables::table(path, document.as_table_mut(), &["plugins"])?;
         plugins.insert(plugin_of(version), section);
-        around.insert("plugins", Item::Table(plugins));
     }
-    let options = options_of_default(around.as_table(), version, &names);
-    let is_default_of_others = |name: &str| {
-        let default = tables::text(around.as_item(), &default_key(version));
-        version < FIRST_MERGED && default == Some(name)
-    };
-    if version < FIRST_MERGED
-        && let Some(plugins) = around.get("plugins")
-    {
-        document.insert("plugins", plugins.clone());
-    }
-    let root = document.as_table_mut();
     // An entry of an earlier call would keep old options: the default runtime's are copied again.
-    if options.is_some() {
-        for name in &names {
-            tables::remove(root, &[&runtimes_of(version)[..], &[name]].concat());
+    if let Some(options) = options {
+        let root = document.as_table_mut();
+        let table = tables::table(path, root, &layout(version).runtimes)?;
+        for runtime in &runtimes {
+            toml_values::insert(table, &runtime.name, options.clone());
         }
     }
-    for mut other in others {
-        other.set_as_default &= !runtime.set_as_default && !is_default_of_others(&other.name);
-        add(path, root, version, &other, options.as_ref())?;
+    for runtime in &runtimes {
+        register(path, &mut document, version, runtime)?;
     }
-    add(path, root, version, runtime, options.as_ref())?;
     if files.drops_default {
-        keep_default(path, root, version)?;
+        keep_default(path, &mut document, version)?;
     }
     document.sort_values(); // the file is ours
     Ok(document.to_string())
-}
-
-/// Adds a runtime with these options, unless it has an entry.
-fn add(
-    path: &Path,
-    root: &mut Table,
-    version: i64,
-    runtime: &Runtime,
-    options: Option<&Item>,
-) -> Result<()> {
-    if let Some(options) = options {
-        let runtimes = tables::table(path, root, &runtimes_of(version))?;
-        if runtimes.get(&runtime.name).is_none() {
-            toml_values::insert(runtimes, &runtime.name, options.clone());
-        }
-    }
-    register(path, root, version, runtime)
 }
 
 /// Returns the plugin's section of a document.
@@ -103,96 +80,63 @@ fn section(document: &DocumentMut, version: i64) -> Option<Item> {
 
 /// Returns the section of the last file that has one: containerd 1.x takes that alone, and later ones merge it into those
 /// before, so that repeating it changes nothing.
-fn last_section(files: Files<'_>, version: i64, main: &DocumentMut) -> Result<Option<Item>> {
-    let mut last = section(main, version);
-    for other in files.others {
-        let document = tables::parse(&other.path, &other.text)?;
-        last = section(&document, version).or(last);
+fn last_section(
+    files: impl Iterator<Item = Result<DocumentMut>>,
+    version: i64,
+) -> Result<Option<Item>> {
+    let mut last = None;
+    for document in files {
+        last = section(&document?, version).or(last);
     }
     Ok(last)
 }
 
-/// Returns our runtimes in a drop-in: those that the other files lack, or have with another program.
-fn registered(path: &Path, text: &str, others: Option<&Item>) -> Result<Vec<Runtime>> {
-    let document = tables::parse(path, text)?;
-    let version = version_of(&document)?;
-    let default = tables::text(document.as_item(), &default_key(version));
-    let enables_cdi = tables::get(document.as_item(), cdi_key(version)).and_then(Item::as_bool);
-    let others = others.and_then(|section| tables::get(section, &["containerd", "runtimes"]));
-    let is_other = |name: &str, entry: &Item| {
-        let other = others.and_then(|others| others.get(name));
-        other.is_some_and(|other| program(other) == program(entry))
+/// Returns our runtimes in a drop-in: those that the section of the other files lacks, or has with another program.
+fn registered(document: &DocumentMut, others: Option<&Item>) -> Result<Vec<Runtime>> {
+    let version = version_of(document)?;
+    let layout = layout(version);
+    let default = layout.default_runtime(document);
+    let enables_cdi = tables::get(document.as_item(), &cdi_key(version)).and_then(Item::as_bool);
+    let is_other = |name: &str, program: &str| {
+        let other =
+            others.and_then(|section| tables::get(section, &["containerd", "runtimes", name]));
+        other.is_some_and(|other| layout.program(other) == program)
     };
-    let runtimes = tables::get(document.as_item(), &runtimes_of(version));
-    let runtimes = runtimes.and_then(Item::as_table_like);
-    let all = runtimes.into_iter().flat_map(|table| table.iter());
-    // `keep_default` adds it.
-    let ours = all.filter(|(name, entry)| !is_other(name, entry) && *name != super::BUILT_IN);
-    let ours = ours.map(|(name, entry)| Runtime {
-        name: name.into(),
-        path: program(entry).into(),
-        set_as_default: default == Some(name),
+    let mut ours = layout.registered(document);
+    // `keep_default` adds the built-in one.
+    ours.retain(|name, program| !is_other(name, program) && name != BUILT_IN);
+    let ours = ours.into_iter().map(|(name, path)| Runtime {
+        set_as_default: default == Some(&name),
         enable_cdi: enables_cdi == Some(true),
+        name,
+        path,
     });
     Ok(ours.collect())
-}
-
-/// Returns a drop-in that lost its default runtime with that of the other files, whose section it repeats.
-pub(crate) fn with_default_of_others(path: &Path, text: &str, others: &[&str]) -> Result<String> {
-    let mut document = tables::parse(path, text)?;
-    let version = version_of(&document)?;
-    let key = default_key(version);
-    if version >= FIRST_MERGED || tables::text(document.as_item(), &key).is_some() {
-        return Ok(text.into());
-    }
-    let mut default = None;
-    for other in others {
-        let section = section(&tables::parse(path, other)?, version);
-        if let Some(section) = section {
-            default = tables::text(&section, &key[2..]).map(str::to_owned);
-        }
-    }
-    if let Some(default) = default {
-        let section = tables::table(path, document.as_table_mut(), &key[..3])?;
-        tables::set(section, key[3], default);
-        document.sort_values();
-    }
-    Ok(document.to_string())
 }
 
 /// Returns true if a drop-in says nothing that other files do not say as well. `others` are their texts, the main file's
 /// first.
 pub(crate) fn is_copy(path: &Path, text: &str, others: &[&str]) -> Result<bool> {
-    let mut document = tables::parse(path, text)?;
+    let document = tables::parse(path, text)?;
     let version = version_of(&document)?;
-    let mut last = None;
-    for other in others {
-        last = section(&tables::parse(path, other)?, version).or(last);
-    }
+    let others = others.iter().map(|text| tables::parse(path, text));
+    let known = last_section(others, version)?.map(|section| toml_values::values(&section));
+    let known = known.unwrap_or_default();
     // What `configure` adds beside a runtime.
-    let built_in = [&runtimes_of(version)[..], &[super::BUILT_IN]].concat();
-    let has_built_in =
-        (last.as_ref()).is_some_and(|last| tables::get(last, &built_in[2..]).is_some());
-    if !has_built_in {
-        tables::remove(document.as_table_mut(), &built_in);
+    let mut added = vec![vec!["version"], cdi_key(version)];
+    let runtimes = ["containerd", "runtimes", BUILT_IN];
+    if !known
+        .keys()
+        .any(|path| toml_values::is_below(path, &runtimes))
+    {
+        added.push(layout(version).entry(BUILT_IN));
     }
-    tables::remove(document.as_table_mut(), cdi_key(version));
-    let is_known = |key: &str| ["version", "plugins"].contains(&key);
-    let plugins = document.get("plugins").and_then(Item::as_table_like);
-    let mut plugins = plugins.into_iter().flat_map(|table| table.iter());
-    Ok(document.iter().all(|(key, _)| is_known(key))
-        && plugins.all(|(name, item)| name == plugin_of(version) && is_within(item, last.as_ref())))
-}
-
-/// Returns true if another item has all of an item's values.
-fn is_within(item: &Item, other: Option<&Item>) -> bool {
-    match item.as_table_like() {
-        Some(table) => table.iter().all(|(key, item)| {
-            let other = other.and_then(|other| tables::get(other, &[key]));
-            is_within(item, other)
-        }),
-        None => other.is_some_and(|other| toml_values::equal(item, other)),
-    }
+    let section = ["plugins", plugin_of(version)];
+    let rest = toml_values::others(toml_values::values(document.as_item()), &added);
+    let is_known = |(path, value): (&Vec<String>, &String)| {
+        toml_values::is_below(path, &section) && known.get(&path[section.len()..]) == Some(value)
+    };
+    Ok(rest.iter().all(is_known))
 }
 
 /// Returns the main file with the import, and with a version if it was empty.
@@ -210,40 +154,37 @@ pub(super) fn import(
     match document.get_mut("imports").and_then(Item::as_array_mut) {
         Some(imports) if imports.iter().any(|entry| entry.as_str() == Some(&pattern)) => {}
         Some(imports) => imports.push(pattern),
-        None => {
-            let mut imports = Array::new();
-            imports.push(pattern);
-            tables::set(document.as_table_mut(), "imports", imports);
-        }
+        None => tables::set(
+            document.as_table_mut(),
+            "imports",
+            Array::from_iter([pattern]),
+        ),
     }
     let changed = [vec!["version"], vec!["imports"]];
     tables::checked(path, &original, &document, &changed)
 }
 
-/// Removes the import that [`import`] adds from a main file; returns true if it was there.
-pub(super) fn unimport(root: &mut Table, drop_in: &Path) -> bool {
+/// Removes the import of a drop-in from a main file, if the list has it as [`import`] writes it.
+pub(crate) fn without_import(path: &Path, text: &str, drop_in: &Path) -> Result<String> {
+    let original = tables::parse(path, text)?;
+    let mut document = original.clone();
     let pattern = pattern_for(drop_in);
-    let Some(imports) = root.get_mut("imports").and_then(Item::as_array_mut) else {
-        return false;
-    };
-    let before = imports.len();
-    imports.retain(|entry| entry.as_str() != Some(&pattern));
-    let is_removed = imports.len() < before;
-    if is_removed && imports.is_empty() {
-        root.remove("imports");
+    if let Some(imports) = document.get_mut("imports").and_then(Item::as_array_mut) {
+        let before = imports.len();
+        imports.retain(|entry| entry.as_str() != Some(&pattern));
+        if imports.is_empty() && before > 0 {
+            document.remove("imports");
+        }
     }
-    is_removed
+    tables::checked(path, &original, &document, &[vec!["imports"]])
 }
 
 /// Returns the import pattern: the drop-in's whole directory, so that other drop-ins work too.
 pub(crate) fn pattern_for(drop_in: &Path) -> String {
-    let directory = drop_in.parent().unwrap_or(Path::new("/"));
-    if drop_in
-        .extension()
-        .is_some_and(|extension| extension == "toml")
-    {
-        directory.join("*.toml").display().to_string()
-    } else {
-        drop_in.display().to_string()
+    match drop_in.extension() {
+        Some(extension) if extension == "toml" => drop_in.with_file_name("*.toml"),
+        _ => drop_in.to_owned(),
     }
+    .display()
+    .to_string()
 }

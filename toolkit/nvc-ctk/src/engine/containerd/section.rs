@@ -5,7 +5,8 @@ use std::path::Path;
 use libnvc::{Error, ErrorKind, Result};
 use toml_edit::{DocumentMut, Item, Table, value};
 
-use crate::engine::{Runtime, tables};
+use crate::engine::Runtime;
+use crate::engine::tables::{self, Layout};
 use crate::toml_values;
 
 /// containerd's runtime if its configuration names none.
@@ -36,30 +37,32 @@ pub(super) fn plugin_of(version: i64) -> &'static str {
     }
 }
 
-/// Returns the key that enables CDI.
-pub(super) fn cdi_key(version: i64) -> &'static [&'static str] {
-    match version {
-        1 => &["plugins", "cri", "containerd", "enable_cdi"],
-        2 => &["plugins", "io.containerd.grpc.v1.cri", "enable_cdi"],
-        _ => &["plugins", "io.containerd.cri.v1.runtime", "enable_cdi"],
+/// Returns where a configuration of a version has its runtimes.
+pub(super) fn layout(version: i64) -> Layout {
+    let of = |key| vec!["plugins", plugin_of(version), "containerd", key];
+    Layout {
+        runtimes: of("runtimes"),
+        default: of("default_runtime_name"),
+        program: &["options", "BinaryName"],
     }
 }
 
-/// Returns the path of the table that contains the runtimes.
-pub(super) fn runtimes_of(version: i64) -> [&'static str; 4] {
-    ["plugins", plugin_of(version), "containerd", "runtimes"]
+/// Returns the key that enables CDI.
+pub(super) fn cdi_key(version: i64) -> Vec<&'static str> {
+    match version {
+        1 => vec!["plugins", "cri", "containerd", "enable_cdi"],
+        _ => vec!["plugins", plugin_of(version), "enable_cdi"],
+    }
 }
 
 /// Adds the built-in default runtime to a configuration that does not name it.
-pub(super) fn keep_default(path: &Path, root: &mut Table, version: i64) -> Result<()> {
-    let containerd = tables::table(path, root, &["plugins", plugin_of(version), "containerd"])?;
-    let default = containerd
-        .get("default_runtime_name")
-        .and_then(Item::as_str);
+pub(super) fn keep_default(path: &Path, document: &mut DocumentMut, version: i64) -> Result<()> {
+    let layout = layout(version);
+    let default = layout.default_runtime(document);
     if default.is_some_and(|name| name != BUILT_IN) {
         return Ok(()); // the user's own, or ours
     }
-    let runtimes = tables::table(path, containerd, &["runtimes"])?;
+    let runtimes = tables::table(path, document.as_table_mut(), &layout.runtimes)?;
     if runtimes.get(BUILT_IN).is_none() {
         let entry = tables::table(path, runtimes, &[BUILT_IN])?;
         tables::set(entry, "runtime_type", "io.containerd.runc.v2");
@@ -70,14 +73,15 @@ pub(super) fn keep_default(path: &Path, root: &mut Table, version: i64) -> Resul
 /// Adds the runtime's table, with the options of the runtime that containers use otherwise.
 pub(super) fn register(
     path: &Path,
-    root: &mut Table,
+    document: &mut DocumentMut,
     version: i64,
     runtime: &Runtime,
 ) -> Result<()> {
-    let plugin = plugin_of(version);
-    let section = ["plugins", plugin, "containerd"];
-    let options = options_of_default(root, version, std::slice::from_ref(&runtime.name));
-    let containerd = tables::table(path, root, &section)?;
+    let layout = layout(version);
+    let containerd = tables::get(document.as_item(), &layout.runtimes[..3]);
+    let options = options_of_default(containerd, &[&runtime.name]);
+    let root = document.as_table_mut();
+    let containerd = tables::table(path, root, &layout.runtimes[..3])?;
     if runtime.set_as_default {
         tables::set(containerd, "default_runtime_name", runtime.name.as_str());
     }
@@ -97,17 +101,16 @@ pub(super) fn register(
     if version == 1 {
         tables::set(options, "Runtime", runtime.path.as_str());
     }
-    if runtime.enable_cdi {
-        let (key, above) = cdi_key(version).split_last().unwrap_or((&"", &[]));
+    let key = cdi_key(version);
+    if let (true, Some((key, above))) = (runtime.enable_cdi, key.split_last()) {
         tables::set(tables::table(path, root, above)?, key, true);
     }
     Ok(())
 }
 
-/// Returns the table of the default runtime, unless it is one of our `own`, or of runc or crun, whichever exists first.
-pub(super) fn options_of_default(root: &Table, version: i64, own: &[String]) -> Option<Item> {
-    let section = ["plugins", plugin_of(version), "containerd"];
-    let containerd = tables::get_in(root, &section);
+/// Returns the options of the default runtime in the table `containerd`, unless that is one of our `own`, or of runc or
+/// crun, whichever exists first.
+pub(super) fn options_of_default(containerd: Option<&Item>, own: &[&str]) -> Option<Item> {
     let default = containerd.and_then(|table| tables::text(table, &["default_runtime_name"]));
     let runtimes = containerd.and_then(|table| tables::get(table, &["runtimes"]));
     tables::options_of_default(runtimes, default, own)
