@@ -78,7 +78,7 @@ pub(crate) fn command_lines(program: &str, unit: &str) -> Vec<DaemonLine> {
 
 /// Returns true for the containerd that a dockerd starts if it finds none: it serves this dockerd alone, which writes its
 /// file, below its run directory, at each start.
-fn is_of_docker(line: &CommandLine) -> bool {
+fn is_of_docker(line: &DaemonLine) -> bool {
     let mut files = line.values("config", Some('c')).into_iter();
     files.any(|file| file.ends_with("/docker/containerd/containerd.toml"))
 }
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn dockers_own_containerd_is_not_the_machines() {
-        let line = |file: &str| CommandLine {
+        let line = |file: &str| DaemonLine {
             words: vec!["--config".into(), file.into()],
             origin: String::new(),
         };
