@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest answer.
 const MAX_SIZE: u64 = 4 << 20;
 
-/// Returns a program of PATH or of the usual directories, whatever the caller's PATH is.
+/// Returns a program of PATH or of the usual directories.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     programs::find(name, &directories())
 }
@@ -29,6 +29,13 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
 /// Returns PATH's and the usual directories of programs.
 pub(crate) fn directories() -> Vec<PathBuf> {
     programs::directories(std::env::var_os("PATH").as_deref())
+}
+
+/// Asks a program in one of the usual directories, whatever the caller's PATH is.
+pub(crate) fn ask_installed(name: &str, arguments: &[&str]) -> Result<String> {
+    let found = programs::find(name, &programs::directories(None));
+    let found = found.as_deref().and_then(Path::to_str);
+    ask(found.unwrap_or(name), arguments)
 }
 
 /// Returns what a program prints.

@@ -8,7 +8,7 @@ use nvc_hostfile::HostFile;
 use nvc_program::hints::did_you_mean;
 
 use super::invalid;
-use crate::ask::ask;
+use crate::ask::{ask, ask_installed};
 use crate::engine::daemon::DaemonLine;
 use crate::engine::docker::Settings;
 use crate::engine::edits::{Edit, Engine, Registration, addition, removal};
@@ -53,7 +53,7 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     if !is_changed {
         info!("Nothing to change: {} need not be restarted", engine.name());
     } else if line.flag("restart") {
-        ask("systemctl", &["restart", engine.name()])?;
+        ask_installed("systemctl", &["restart", engine.name()])?;
         info!("Restarted {}", engine.name());
     } else {
         info!(

@@ -7,7 +7,7 @@ use nvc_cdi::{Registry, STANDARD_DIRECTORIES};
 use serde_json::{Value, json};
 
 use super::{doctor, wants_json};
-use crate::ask::{ask, find, version_in};
+use crate::ask::{ask_installed, find, version_in};
 use crate::engine::edits::Engine;
 use crate::line::CommandLine;
 use crate::logging::print;
@@ -92,7 +92,7 @@ fn engine(name: &str) -> Value {
     let Some(path) = find(name) else {
         return Value::Null;
     };
-    let version = ask(name, &["--version"]).ok();
+    let version = ask_installed(name, &["--version"]).ok();
     let version = version.as_deref().and_then(version_in).unwrap_or_default();
     let numbers: Vec<String> = version.iter().map(u32::to_string).collect();
     json!(format!("{} ({})", numbers.join("."), path.display()))

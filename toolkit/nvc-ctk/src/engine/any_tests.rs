@@ -182,7 +182,7 @@ proptest! {
         let Ok(change) = add(&text) else {
             return Ok(());
         };
-        let remove = |text: &str| crio::remove(path, text, &is_nvidia).unwrap();
+        let remove = |text: &str| Engine::Crio.remove(path, text, &is_nvidia).unwrap();
         check(&text, &change.text, &remove, &others, &|text| add(text).unwrap().text);
         prop_assert!(Engine::Crio.registered(path, &change.text).unwrap().contains_key("nvidia"));
     }

@@ -6,7 +6,7 @@ use libnvc::Result;
 use toml_edit::{DocumentMut, Item, Table};
 
 use super::tables::{self, Layout};
-use super::{Files, IsRemoved, Removed, Runtime, Text};
+use super::{Files, Runtime, Text};
 use crate::toml_values;
 
 /// CRI-O's configuration file.
@@ -68,11 +68,6 @@ pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Text> {
     let changed = [layout.default.clone(), entry];
     let after = tables::checked(path, &original, &document, &changed)?;
     Ok(Text::new(path, after))
-}
-
-/// Removes runtimes from a text, and a default runtime that is one of them.
-pub(crate) fn remove(path: &Path, text: &str, is_removed: &IsRemoved<'_>) -> Result<Removed> {
-    layout().remove(path, &tables::parse(path, text)?, is_removed)
 }
 
 /// Returns the options of the runtime that containers use otherwise, as CRI-O merges them: later files win, key by key.

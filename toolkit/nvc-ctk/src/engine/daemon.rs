@@ -41,10 +41,8 @@ pub(crate) struct DaemonLine {
 impl DaemonLine {
     /// Returns the values of an option, given as `--NAME=VALUE`, `--NAME VALUE`, or with one dash and the short name.
     pub(crate) fn values(&self, long: &str, short: Option<char>) -> Vec<&str> {
-        let names = [
-            Some(format!("--{long}")),
-            short.map(|short| format!("-{short}")),
-        ];
+        let short = short.map(|short| format!("-{short}"));
+        let names = [Some(format!("--{long}")), short];
         let mut found = Vec::new();
         let mut words = self.words.iter();
         while let Some(word) = words.next() {

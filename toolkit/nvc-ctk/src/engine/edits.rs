@@ -91,18 +91,25 @@ impl Engine {
             Self::Docker => Ok(Vec::new()),
             Self::Containerd => containerd::imported(config, text),
             Self::Crio => {
-                let directory = drop_in.and_then(Path::parent);
-                let all = directory.map(|directory| matching(&directory.join("*")));
-                Ok(all.unwrap_or_default())
+                let pattern = drop_in.map(|drop_in| drop_in.with_file_name("*"));
+                Ok(pattern
+                    .iter()
+                    .flat_map(|pattern| matching(pattern))
+                    .collect())
             }
         }
     }
 
-    fn remove(self, path: &Path, text: &str, is_removed: &IsRemoved<'_>) -> Result<Removed> {
+    pub(super) fn remove(
+        self,
+        path: &Path,
+        text: &str,
+        is_removed: &IsRemoved<'_>,
+    ) -> Result<Removed> {
         match self {
             Self::Docker => docker::remove(path, text, is_removed),
             Self::Containerd => containerd::remove(path, text, is_removed),
-            Self::Crio => crio::remove(path, text, is_removed),
+            Self::Crio => crio::layout().remove(path, &tables::parse(path, text)?, is_removed),
         }
     }
 

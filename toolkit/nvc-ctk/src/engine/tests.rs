@@ -357,7 +357,7 @@ fn crio_keeps_what_others_wrote() {
                     .unwrap()
                     .contains_key("nvidia")
             );
-            let rest = crio::remove(path, &after, &is_ours).unwrap();
+            let rest = Engine::Crio.remove(path, &after, &is_ours).unwrap();
             assert_eq!(rest.text.is_some(), before == Some(CRIO));
             let rest = rest.text.unwrap_or_default();
             assert!(!rest.contains("nvidia"), "{rest}");

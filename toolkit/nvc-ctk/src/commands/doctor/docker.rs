@@ -46,7 +46,8 @@ pub(super) fn all(registry: &Registry) -> Vec<Finding> {
     if let Some(elsewhere) = elsewhere() {
         findings.push(elsewhere);
     } else if file_is_right && find("docker").is_some() {
-        match running() {
+        let answer = ask("docker", &INFO).map_err(|error| error.message());
+        match answer.and_then(|answer| Daemon::parse(&answer)) {
             Ok(Some(engine)) => {
                 findings.extend(compare(&file, &engine));
                 let (setting, read) = ("cdi-spec-dirs in daemon.json", engine.directories());
@@ -164,11 +165,6 @@ fn hook() -> Option<Finding> {
             command(RESTART),
         )),
     }
-}
-
-/// Asks dockerd; None if `docker` is another program, such as podman's.
-fn running() -> Result<Option<Daemon>, String> {
-    Daemon::parse(&ask("docker", &INFO).map_err(|error| error.message())?)
 }
 
 /// Compares docker's file with what the running dockerd knows.

@@ -11,7 +11,7 @@ use log::{info, warn};
 use nvc_hostfile::HostFile;
 
 use super::programs::Programs;
-use crate::ask::ask;
+use crate::ask::ask_installed;
 use crate::engine::daemon::{DaemonLine, running};
 use crate::engine::docker::{self, Daemon};
 
@@ -122,11 +122,11 @@ fn take(path: &Path, had_default: bool) -> Result<bool> {
 
 /// Asks the running dockerd.
 fn daemon() -> Option<Daemon> {
-    Daemon::parse(&ask("docker", &docker::INFO).ok()?).ok()?
+    Daemon::parse(&ask_installed("docker", &docker::INFO).ok()?).ok()?
 }
 
 fn systemctl(arguments: &[&str]) -> bool {
-    ask("systemctl", arguments).is_ok()
+    ask_installed("systemctl", arguments).is_ok()
 }
 
 /// Reloads docker; returns true if it then says what it should.
