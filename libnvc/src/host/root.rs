@@ -60,6 +60,16 @@ impl DriverRoot {
         path.below(&self.path)
     }
 
+    /// Returns the host path of a file for an engine, which knows no root: links, which may be absolute, are resolved
+    /// inside this one. None if the file does not exist.
+    pub fn on_host(&self, path: &HostPath) -> Option<HostPath> {
+        if self.path == Path::new("/") {
+            return self.resolve(path).ok().map(|_| path.clone());
+        }
+        let (_, real) = self.real_path(path).ok()?;
+        Some(HostPath::new(self.join(&real)))
+    }
+
     /// Opens a path inside the root, by reference only (`O_PATH`).
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capability::Capabilities;
 use crate::container::Layout;
-use crate::host::{Daemon, DeviceNumber, DeviceRole, FileClass, NodeOwner};
+use crate::host::{Daemon, DeviceNumber, DeviceRole, DriverRoot, FileClass, NodeOwner};
 use crate::path::{ContainerPath, HostPath};
 
 /// One required result in a container.
@@ -330,6 +330,14 @@ impl Intent {
     /// Changes the source, which is below the driver root or the root of the device nodes, to a path of the host.
     pub fn put_below(&mut self, driver_root: &Path, dev_root: &Path) {
         let (source, root) = match &mut self.what {
+            // Only firmware keeps its name, by which the kernel opens it. All others are real paths.
+            What::Mount(mount) if mount.class == FileClass::Firmware => {
+                let root = DriverRoot::open(driver_root).ok();
+                let real = root.and_then(|root| root.on_host(&mount.source));
+                let named = || HostPath::new(mount.source.below(driver_root));
+                mount.source = real.unwrap_or_else(named);
+                return;
+            }
             What::Mount(mount) => (&mut mount.source, driver_root),
             What::Device(device) => (&mut device.source, dev_root),
             What::Sockets(sockets) => (&mut sockets.root, driver_root),
@@ -418,8 +426,31 @@ fn from_words<'de, D: serde::Deserializer<'de>>(
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn firmware_behind_an_absolute_link_is_found_in_its_root() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("opt/firmware")).unwrap();
+        std::fs::create_dir_all(root.join("lib/firmware/nvidia")).unwrap();
+        std::fs::write(root.join("opt/firmware/gsp.bin"), "").unwrap();
+        let link = root.join("lib/firmware/nvidia/580.1");
+        std::os::unix::fs::symlink("/opt/firmware", link).unwrap();
+        for (name, real) in [
+            ("gsp.bin", "opt/firmware/gsp.bin"),
+            ("gone.bin", "lib/firmware/nvidia/580.1/gone.bin"),
+        ] {
+            let path = HostPath::new("/lib/firmware/nvidia/580.1").join(name);
+            let place = Place::At(ContainerPath::from(&path));
+            let mut intent = Intent::mount(path, place.clone(), FileClass::Firmware);
+            intent.put_below(&root, &root);
+            let found = HostPath::new(root.join(real));
+            assert_eq!(intent, Intent::mount(found, place, FileClass::Firmware));
+        }
+    }
 
     #[test]
     fn siblings_stay_in_their_directory() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use libnvc::host::FileClass;
+use libnvc::host::{DriverRoot, FileClass};
 use libnvc::plan::{Intent, Place};
 use libnvc::{ContainerPath, HostPath};
 use nvc_policy::image::features::Feature;
@@ -28,15 +28,19 @@ pub fn intents(feature: Feature, nodes: &Nodes, driver_root: &Path) -> (Vec<Inte
     let found = found.iter().filter_map(|path| nodes.device(path).ok());
     let mut found: Vec<Intent> = found.collect();
     if feature == Feature::Gds && !found.is_empty() {
+        let root = DriverRoot::open(driver_root).ok();
         for (path, class) in [
             ("/run/udev", FileClass::DataDir),
             ("/etc/cufile.json", FileClass::Config),
         ] {
-            let on_host = driver_root.join(path.trim_start_matches('/'));
+            let on_host = root
+                .as_ref()
+                .and_then(|root| root.on_host(&HostPath::new(path)));
             let is_directory = class == FileClass::DataDir;
-            if std::fs::metadata(&on_host).is_ok_and(|facts| facts.is_dir() == is_directory) {
+            let fits = |path: &HostPath| path.as_path().is_dir() == is_directory;
+            if let Some(on_host) = on_host.filter(fits) {
                 let place = Place::At(ContainerPath::new(path));
-                found.push(Intent::mount(HostPath::new(on_host), place, class));
+                found.push(Intent::mount(on_host, place, class));
             }
         }
     }
