@@ -53,8 +53,9 @@ pub(crate) fn create(config: &Config) -> Vec<String> {
         ..DriverConfig::default()
     });
     let needed = missing(root, &NEEDED.map(|(node, _)| node));
+    // A machine may well lack nvidia-modeset: that is no news at each start.
     if needed.is_empty() {
-        return problem.into_iter().collect();
+        return Vec::new();
     }
     let forbidden = "ModifyDeviceFiles in /proc/driver/nvidia/params may forbid it";
     let problem = problem.unwrap_or_else(|| forbidden.into());
