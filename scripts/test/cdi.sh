@@ -140,7 +140,7 @@ done
 
 # ---- what changes ------------------------------------------------------------------------------------------------------
 
-library=$(find "$driver/usr/lib/$(uname -m)-linux-gnu" -maxdepth 1 -name 'libcuda.so.*.*' | head -1)
+library=$(find "$driver" -xdev -type f -name 'libcuda.so.*.*' | head -1)
 mv "$library" "$work/libcuda"
 check "verify notices a library that is gone" says "no longer mount" "$ctk" cdi verify
 check "its exit status says so" refuses "$ctk" cdi verify

@@ -43,7 +43,7 @@ fi
 layer "kubernetes-$suite" "$suite" "etcd-server containernetworking-plugins python3-grpcio"
 layers[kubernetes-$suite]=$programs/root:${layers[kubernetes-$suite]}
 # The driver that an update brings.
-"$bin/nvc-simdriver" profile | sed 's/^driver=.*/driver=575.57.08/' > "$work/new-profile"
+"$bin/nvc-simdriver" profile debian | sed 's/^driver=.*/driver=575.57.08/' > "$work/new-profile"
 "$bin/nvc-simdriver" build "$work/engines/new-driver" --profile "$work/new-profile" > /dev/null
 "$bin/nvc-simdriver" build "$work/large" --size 16 7 --no-nodes > /dev/null
 cp "$work/large/etc/nvidia-sim/profile" "$work/engines/large-profile"

@@ -16,7 +16,7 @@ cd "$here/../.."
 . scripts/test/engines/machine.sh
 
 # The driver that an update brings.
-"$bin/nvc-simdriver" profile | sed 's/^driver=.*/driver=575.57.08/' > "$work/new-profile"
+"$bin/nvc-simdriver" profile debian | sed 's/^driver=.*/driver=575.57.08/' > "$work/new-profile"
 "$bin/nvc-simdriver" build "$work/driver/srv-new" --profile "$work/new-profile" > /dev/null
 mv "$work/driver/srv-new" "$work/image-new-driver"
 mv "$work/image-new-driver" "$work/engines/new-driver"

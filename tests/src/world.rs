@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{fs, io};
 
-use nvc_testkit::driver::Driver;
+use nvc_testkit::driver::{Builder, Driver};
 use nvc_testkit::machine::{self, Scratch};
+use nvc_testkit::profile::Profile;
 use nvc_testkit::rootfs::{self, Layout};
 use nvc_testkit::{cli, files};
 
@@ -73,7 +74,7 @@ impl World {
     pub fn jetson(runtime: &str) -> Self {
         let list =
             "dev, /dev/nvidia0\ndev, /dev/nvidiactl\nlib, /usr/lib/*-linux-gnu/libcuda.so.*\n";
-        Self::with_list(runtime, list)
+        Self::with_list(runtime, list).on_debian()
     }
 
     /// Creates it in mode csv, with this list of files.
@@ -120,6 +121,21 @@ impl World {
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}"));
         let text = text.replace(TABLE, &format!("{TABLE}{line}\n"));
         fs::write(&file, text).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Exchanges the driver for another one.
+    pub fn use_driver(&mut self, builder: &Builder) {
+        let built = builder.build(self.path("driver"));
+        let driver = Box::leak(Box::new(built.unwrap_or_else(|error| panic!("{error}"))));
+        self.set_root(self.driver.root(), driver.root());
+        self.driver = driver;
+    }
+
+    /// Exchanges the driver for an ordinary package: with a modeset node, libraries in Debian's directories.
+    #[must_use]
+    pub fn on_debian(mut self) -> Self {
+        self.use_driver(&Builder::new(Profile::default().on_debian()));
+        self
     }
 
     /// Replaces the root of the driver.

@@ -21,6 +21,8 @@ use nvc_tests::{State, configure, debian, debian_root, host_ldconfig, start};
 const GCC: Need = Need::Command("gcc");
 
 fn main() -> ExitCode {
+    // An IMEX channel is among the things that the C programs ask for, and 32-bit libraries.
+    harness::on_debian();
     let mut tests = nvc_testkit::tests![&[GCC];
         the_file_is_as_upstreams,
         the_check_of_the_file_can_fail,

@@ -53,6 +53,8 @@ const CASES: &[(&str, &[&str], &str)] = &[
 ];
 
 fn main() -> ExitCode {
+    // Devices beside those of GPUs: the modeset node and IMEX channels.
+    harness::on_debian();
     let mut tests = Vec::new();
     for &(name, arguments, allowed) in CASES {
         tests.push(test(format!("v1_{name}"), &[CgroupV1], move || {

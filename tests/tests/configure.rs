@@ -22,6 +22,8 @@ use nvc_tests::{
 use images::*;
 
 fn main() -> ExitCode {
+    // All of a package's files: 32-bit libraries, the fabric manager, MPS, the modeset node, IMEX channels.
+    harness::on_debian();
     harness::main(nvc_testkit::tests![&[Root];
         utility_with_one_gpu,
         nvidia_smi_sees_one_gpu_alone,

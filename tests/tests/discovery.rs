@@ -14,6 +14,8 @@ use nvc_testkit::profile::{Fault, Profile};
 use nvc_tests::{assert_lines, command_line, on_driver};
 
 fn main() -> ExitCode {
+    // All of a package's files: 32-bit and GL libraries, the fabric manager, the modeset node, IMEX channels.
+    harness::on_debian();
     let mut tests = nvc_testkit::tests![&[]; version_and_help_go_to_standard_output];
     // Entering another driver root by chroot needs root.
     tests.extend(nvc_testkit::tests![&[Root];

@@ -59,6 +59,8 @@ const ERRNOS: [Errno; 5] = [
 ];
 
 fn main() -> ExitCode {
+    // All that `configure` can do: 32-bit libraries, sockets, MPS, IMEX channels.
+    harness::on_debian();
     let mut tests = Vec::new();
     for (name, cgroup, need) in [
         ("v1", v1 as fn() -> DeviceCgroup, CgroupV1),

@@ -14,6 +14,8 @@ use nvc_testkit::{container, driver};
 use nvc_tests::{configure, configure_on, debian, debian_root, start};
 
 fn main() -> ExitCode {
+    // Objects of services: sockets, and the directory of MPS.
+    harness::on_debian();
     harness::main(nvc_testkit::tests![&[Root];
         a_daemons_socket,
         the_directory_of_capability_devices,

@@ -12,6 +12,8 @@ use nvc_testkit::machine::Scratch;
 use nvc_tests::{State, command_line, configure_on, debian};
 
 fn main() -> ExitCode {
+    // Each kind of a host's file: firmware, sockets, MPS, the modeset node.
+    harness::on_debian();
     harness::main(nvc_testkit::tests![&[Root];
         odd_files_are_left_out,
         an_odd_program_has_a_substitute,

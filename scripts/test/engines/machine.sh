@@ -138,7 +138,9 @@ done
 cc -shared -fPIC -o "$work/evil.so" tests/c/evil.c
 echo 'int fresh(void) { return 1; }' | cc -shared -fPIC -Wl,-soname,libfresh.so.1 -o "$work/libfresh.so" -x c -
 cc -shared -fPIC -o "$work/memlock.so" scripts/test/engines/memlock.c
-"$bin/nvc-simdriver" build "$work/driver" > /dev/null
+# The checks name directories of Debian.
+"$bin/nvc-simdriver" profile debian > "$work/profile"
+"$bin/nvc-simdriver" build "$work/driver" --profile "$work/profile" > /dev/null
 "$bin/nvc-simdriver" rootfs "$work/image" debian
 cp -a "$here/engines" pkg "$work/"
 

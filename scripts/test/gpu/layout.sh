@@ -97,7 +97,7 @@ nodes_of_machine() {
   list_nodes > "$work/nodes"
   [ -s "$work/nodes" ] || { echo "nodes=no"; return; }
   for path in /dev/nvidiactl /dev/nvidia-modeset /dev/nvidia-uvm /dev/nvidia-uvm-tools /dev/nvidia-caps \
-    /dev/nvidia-caps-imex-channels $(awk -F, '$2 ~ /^[0-9]+$/ { print "/dev/nvidia" $2 }' "$work/gpus"); do
+    $(awk -F, '$2 ~ /^[0-9]+$/ { print "/dev/nvidia" $2 }' "$work/gpus"); do
     [ -e "$path" ] || echo "remove path=$path"
   done
   while IFS=: read -r major minor path; do

@@ -17,6 +17,7 @@ use nix::unistd::geteuid;
 
 use crate::cgroup::{Attach, DeviceCgroup};
 use crate::machine::{Machine, cgroup_hierarchy};
+use crate::profile::layout::Layout;
 
 /// No test of the short form takes as long, on a busy machine either.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
@@ -201,6 +202,11 @@ fn ends_in_time(name: String) -> mpsc::Sender<()> {
         }
     });
     ended
+}
+
+/// Gives the simulated drivers of this program an ordinary package's files and nodes, instead of a real machine's.
+pub fn on_debian() {
+    Layout::use_debian();
 }
 
 /// Runs the tests in a private mount namespace; the body of a test program's `main`.

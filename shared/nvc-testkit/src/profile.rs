@@ -126,8 +126,17 @@ pub enum Fault {
 }
 
 impl Default for Profile {
-    /// Two GPUs, the second in MIG mode with two devices.
+    /// Two GPUs, the second in MIG mode with two devices, on the machine of [`Layout::of_this_suite`].
     fn default() -> Self {
+        Self {
+            layout: Layout::of_this_suite(),
+            ..Self::of_two_gpus()
+        }
+    }
+}
+
+impl Profile {
+    fn of_two_gpus() -> Self {
         let mig = |slot, gpu_instance, uuid: &str, name: &str| MigDevice {
             gpu: 1,
             slot,
@@ -175,9 +184,15 @@ impl Default for Profile {
             layout: Layout::default(),
         }
     }
-}
 
-impl Profile {
+    /// Moves the GPUs to a machine with an ordinary package in Debian's directories: 32-bit libraries, all services,
+    /// /dev/nvidia-modeset and IMEX channels.
+    #[must_use]
+    pub fn on_debian(mut self) -> Self {
+        self.layout = Layout::default();
+        self
+    }
+
     /// Describes a working driver without GPUs.
     pub fn without_gpus() -> Self {
         Self {
@@ -214,7 +229,7 @@ impl Profile {
             cuda: 12060,
             gpus: vec![Self::orin(), discrete],
             mig_devices: Vec::new(),
-            ..Self::default()
+            ..Self::of_two_gpus()
         }
     }
 

@@ -35,11 +35,7 @@ fn alternatives(root: &Path) -> std::io::Result<()> {
 
 fn check(runtime: &str, mode: &str) {
     let mut world = World::new(runtime, mode, "");
-    let builder = Builder::new(Profile::default()).majors(world.driver.majors());
-    let built = builder.edit(alternatives).build(world.path("driver"));
-    let driver = Box::leak(Box::new(built.unwrap_or_else(|error| panic!("{error}"))));
-    world.set_root(world.driver.root(), driver.root());
-    world.driver = driver;
+    world.use_driver(&Builder::new(Profile::default().on_debian()).edit(alternatives));
     if mode == "cdi" {
         world.specify(&[]);
     }

@@ -171,7 +171,7 @@ fn survives_sigkill() {
     printed(&mut create(&world, bundle));
     let whole = start.elapsed();
     let edited = read(bundle);
-    assert_eq!(nodes(&edited), 5, "{}", edited["linux"]);
+    assert_eq!(nodes(&edited), 4, "{}", edited["linux"]);
 
     let mut killed = 0;
     for round in 0..ROUNDS {

@@ -54,10 +54,7 @@ const LOOK: &str = "cd /dev; for n in nv*; do [ -e $n ] && echo $n; done; true";
 /// Creates an environment in mode csv, on a Jetson with a driver.
 pub(crate) fn world(runtime: &str, driver: Builder) -> World {
     let mut world = World::with_list(runtime, LIST);
-    let built = driver.edit(nodes_of_a_soc).build(world.path("driver"));
-    let driver = Box::leak(Box::new(built.unwrap_or_else(|error| panic!("{error}"))));
-    world.set_root(world.driver.root(), driver.root());
-    world.driver = driver;
+    world.use_driver(&driver.edit(nodes_of_a_soc));
     world
 }
 
@@ -369,7 +366,8 @@ fn links_and_directories_of_a_jetson(runtime: &str) {
                         ln -s $2/tegra/libcuda.so.1.1 $1$2/libcuda.so";
     let list = "dev, /dev/nvidia0\ndir, /lib/firmware/nvidia\nsym, /usr/lib/*-linux-gnu/libcuda.so\n\
                 dir, /usr/lib/no-such\nfrob, /etc\n";
-    let world = World::with_list(runtime, list);
+    let world = World::jetson(runtime);
+    world.set_list(list);
     let (driver, tree) = (world.driver.root().to_owned(), world.path("tree"));
     let lib = format!("/usr/lib/{}", nvc_testkit::driver::TRIPLET);
     let mut build = Command::new("sh");

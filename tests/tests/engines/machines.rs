@@ -106,14 +106,12 @@ fn check(runtime: &str, mode: &str, seed: u64) {
 
 /// Creates an environment on a machine with this profile.
 pub(crate) fn world(runtime: &str, mode: &str, profile: &Profile) -> World {
-    let mut world = match mode {
-        "csv" => World::with_list(runtime, LIST),
-        mode => World::new(runtime, mode, ""),
+    let profile = profile.clone();
+    let (mut world, profile) = match mode {
+        "csv" => (World::with_list(runtime, LIST), profile.on_debian()),
+        mode => (World::new(runtime, mode, ""), profile),
     };
-    let built = Builder::new(profile.clone()).build(world.path("driver"));
-    let driver = Box::leak(Box::new(built.unwrap_or_else(|error| panic!("{error}"))));
-    world.set_root(world.driver.root(), driver.root());
-    world.driver = driver;
+    world.use_driver(&Builder::new(profile));
     if mode == "cdi" {
         world.specify(&[]);
     }

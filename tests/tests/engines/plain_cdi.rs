@@ -89,7 +89,7 @@ fn push(spec: &mut Value, path: &[&str], new: Value) {
 
 /// Returns a bundle with the specification applied, and with a volume at a place.
 fn bundle(runtime: &str, options: &[&str], place: &str) -> (Bundle, PathBuf) {
-    let world = World::new(runtime, "cdi", "");
+    let world = World::new(runtime, "cdi", "").on_debian();
     world.specify_as("nvidia.json", options);
     let bundle = Bundle::new(world, &[], "");
     let volume = volume(&bundle, place);

@@ -22,7 +22,7 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
 
 const LIST: &str = "dev, /dev/nvidia0\ndev, /dev/nvidiactl\n";
 const LOOK: &str = "cd /dev; for n in nv*; do [ -e $n ] && echo $n; done; true";
-const DISCRETE: &str = "nvidia-modeset nvidia-uvm nvidia-uvm-tools nvidia0 nvidiactl";
+const DISCRETE: &str = "nvidia-uvm nvidia-uvm-tools nvidia0 nvidiactl";
 const LISTED: &str = "nvidia0 nvidiactl";
 
 fn world(runtime: &str, profile: &Profile, has_files: bool) -> World {
@@ -39,12 +39,7 @@ fn world(runtime: &str, profile: &Profile, has_files: bool) -> World {
         };
         fs::write(root.join(name), text)
     };
-    let built = Builder::new(profile.clone())
-        .edit(edit)
-        .build(world.path("driver"));
-    let driver = Box::leak(Box::new(built.unwrap_or_else(|error| panic!("{error}"))));
-    world.set_root(world.driver.root(), driver.root());
-    world.driver = driver;
+    world.use_driver(&Builder::new(profile.clone()).edit(edit));
     world
 }
 

@@ -26,7 +26,7 @@ const ALL: &str = "NVIDIA_DRIVER_CAPABILITIES=all";
 
 /// Two GPUs: index, minor number and DRM nodes are in three orders.
 fn crossed() -> Profile {
-    let mut profile = Profile::default();
+    let mut profile = Profile::default().on_debian();
     profile.mig_devices.clear();
     for (gpu, minor) in profile.gpus.iter_mut().zip([1, 0]) {
         gpu.minor = minor;

@@ -171,7 +171,7 @@ fn gives_nodes_by_capability(runtime: &str) {
         ),
         ("utility,display", &["/dev/nvidia-modeset"]),
     ] {
-        let world = World::new(runtime, "legacy", "");
+        let world = World::new(runtime, "legacy", "").on_debian();
         let variable = format!("NVIDIA_DRIVER_CAPABILITIES={capabilities}");
         let env = ["NVIDIA_VISIBLE_DEVICES=1", &variable];
         let bundle = Bundle::new(world, &env, "ls /dev/nvidia*");

@@ -13,6 +13,8 @@ mod scarcity;
 mod upgrade;
 
 fn main() -> ExitCode {
+    // They exchange libraries of both word sizes, by their names in Debian's directories.
+    harness::on_debian();
     let mut tests = upgrade::tests();
     tests.extend(damage::tests());
     tests.extend(container_ends::tests());

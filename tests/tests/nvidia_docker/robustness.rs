@@ -88,8 +88,8 @@ fn the_driver_may_be_updated() {
         nvidia-docker run -d --name one cuda sleep 1000 > /dev/null
         # Another version: the files have other names, NVML says another number.
         sed -i 's/^driver=.*/driver=580.10/' /etc/nvidia-sim/profile
-        for library in /usr/lib/x86_64-linux-gnu/*.so.570.124.06; do mv "$library" "${library%570.124.06}580.10"; done
-        ldconfig 2> /dev/null
+        for library in /usr/local/nvidia/lib64/*.so.570.124.06; do mv "$library" "${library%570.124.06}580.10"; done
+        ldconfig /usr/local/nvidia/lib64 2> /dev/null
         comes info 580.10 curl -s http://localhost:3476/gpu/info
         comes cli nvidia_driver_580.10 curl -s http://localhost:3476/docker/cli
         docker exec one sh -c 'cat /usr/local/nvidia/lib64/libcuda.so.1' > /dev/null
@@ -358,7 +358,7 @@ fn systemd_may_open_the_sockets() {
 fn with_systemds_sockets_no_driver_is_no_failure() {
     with_ask(&format!(
         r#"{START_AS_SYSTEMD}
-        find /usr/lib -name 'libnvidia-ml.so.*' -delete
+        find /usr -name 'libnvidia-ml.so.*' -delete
         start_as_systemd
         has health 'could not load NVML library' "$(curl -sS http://localhost:3476/healthz)"
         same status 503 "$(curl -sS -o /dev/null -w '%{{http_code}}' http://localhost:3476/healthz)"

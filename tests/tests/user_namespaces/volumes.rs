@@ -97,9 +97,7 @@ fn warns(line: Run, warning: &str) {
 pub(crate) fn links_beside_libraries() {
     let (world, volume) = world("vol");
     fs::write(world.root.join("etc/ld.so.conf"), "/vol\n").unwrap();
-    let library = world
-        .driver
-        .path(world.driver.fill("LIB/libnvidia-ml.so.VER"));
+    let library = world.driver.library("libnvidia-ml");
     fs::copy(library, volume.join("libnvidia-ml.so.99")).unwrap();
     let before = Tree::of(&volume).unwrap();
     let (child, pid) = container(&world, &mounted(&world, "vol"));

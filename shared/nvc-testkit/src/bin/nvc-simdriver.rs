@@ -12,7 +12,9 @@ const USAGE: &str = "\
 usage: nvc-simdriver build DIR [--profile FILE] [--size GPUS MIGS] [--no-nodes]   make a simulated driver root
        nvc-simdriver rootfs DIR [LAYOUT]                       make a container root: debian (default), rhel, arch,
                                                                alpine, empty
-       nvc-simdriver profile [h100|h200|orin-pair|thor-pair]   print a built-in profile, to be changed
+       nvc-simdriver profile [MACHINE]                         print a built-in profile, to be changed: two GPUs with the
+                                                               files of a real machine; debian (those of an ordinary
+                                                               package), h100, h200, orin-pair, thor-pair
        nvc-simdriver profile machine SEED                      print a generated one, in which no two numbers agree
 
 DIR must be missing or empty. Then, for example:
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["profile"] => shown(&Profile::default()),
+        ["profile", "debian"] => shown(&Profile::default().on_debian()),
         ["profile", "orin-pair"] => shown(&Profile::orin_pair()),
         ["profile", "thor-pair"] => shown(&Profile::thor_pair()),
         ["profile", name] => Profile::real(name)

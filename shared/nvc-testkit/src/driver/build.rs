@@ -21,6 +21,7 @@ impl Builder {
         let mut driver = Driver {
             root: fs::canonicalize(root)?,
             profile: self.profile.clone(),
+            libraries: self.library_dir.clone(),
             majors,
             modules: procfs::majors_of(&self.profile.hardware.modules, majors),
             left_out: Vec::new(),

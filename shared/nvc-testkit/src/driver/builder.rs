@@ -20,7 +20,6 @@ pub struct Builder {
     pub(super) without: Vec<String>,
     pub(super) nodes: bool,
     pub(super) capability_nodes: bool,
-    pub(super) imex_channels: Vec<u32>,
     pub(super) majors: Option<Majors>,
     pub(super) libc: bool,
     pub(super) cuda: bool,
@@ -61,7 +60,6 @@ impl Builder {
             without: Vec::new(),
             nodes: true,
             capability_nodes: true,
-            imex_channels: vec![0, 1, 2047],
             majors: None,
             libc: true,
             cuda: false,
@@ -123,13 +121,6 @@ impl Builder {
     #[must_use]
     pub fn no_capability_nodes(mut self) -> Self {
         self.capability_nodes = false;
-        self
-    }
-
-    /// Adds these IMEX channels.
-    #[must_use]
-    pub fn imex_channels(mut self, channels: &[u32]) -> Self {
-        self.imex_channels = channels.to_vec();
         self
     }
 

@@ -45,7 +45,8 @@ pub(super) fn write(builder: &Builder, driver: &mut Driver) -> io::Result<()> {
         }
     }
     let channels = match builder.profile.hardware.channels.as_slice() {
-        [] => &builder.imex_channels,
+        // A machine that lists its files has no channels but those that it lists.
+        [] if builder.profile.layout.only.is_none() => &[0, 1, 2047],
         own => own,
     };
     for channel in channels {

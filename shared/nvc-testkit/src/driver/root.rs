@@ -13,6 +13,7 @@ use crate::profile::{MigMode, Profile};
 pub struct Driver {
     pub(super) root: PathBuf,
     pub(super) profile: Profile,
+    pub(super) libraries: String,
     pub(super) majors: Majors,
     /// Other drivers, with their major numbers.
     pub(super) modules: Vec<(String, u32)>,
@@ -28,6 +29,12 @@ impl Driver {
     /// Returns the host path of a file in the root.
     pub fn path(&self, inside: impl AsRef<Path>) -> PathBuf {
         files::below(&self.root, inside.as_ref())
+    }
+
+    /// Returns the host path of a library, named up to `.so`.
+    pub fn library(&self, stem: &str) -> PathBuf {
+        let version = &self.profile.driver;
+        self.path(format!("{}/{stem}.so.{version}", self.libraries))
     }
 
     /// Returns the driver's answers.

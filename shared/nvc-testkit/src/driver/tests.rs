@@ -18,7 +18,7 @@ use crate::userland;
 #[test]
 fn a_root_has_the_drivers_files() {
     let directory = tempfile::tempdir().unwrap();
-    let driver = Builder::default()
+    let driver = Builder::new(Profile::default().on_debian())
         .legacy_gl()
         .build(directory.path())
         .unwrap();
@@ -69,7 +69,7 @@ fn a_root_has_the_drivers_files() {
 #[test]
 fn unwanted_files_are_absent() {
     let directory = tempfile::tempdir().unwrap();
-    let driver = Builder::new(Profile::without_gpus())
+    let driver = Builder::new(Profile::without_gpus().on_debian())
         .without("libcuda")
         .without("/usr/bin/nvidia-smi")
         .without("/tmp/nvidia-mps")

@@ -21,7 +21,7 @@ use super::word;
 pub struct Hardware {
     /// DRM nodes of GPUs.
     pub displays: Vec<Display>,
-    /// IMEX channels; none for those of the builder.
+    /// IMEX channels; an ordinary package without any has 0, 1 and 2047.
     pub channels: Vec<u32>,
     /// Other drivers in /proc/devices.
     pub modules: Vec<String>,

@@ -21,10 +21,15 @@
 //! multiarch directory, `VER` the driver's version.
 
 use std::fmt;
+use std::sync::OnceLock;
 
+use super::Profile;
 use super::text::word;
 
-/// Where a machine's files are. By default it has what an ordinary package installs.
+/// What NVML reads of GPUs.
+const READINGS: &str = "/etc/nvidia-sim/readings";
+
+/// Where a machine's files are. If nothing is said, it has what an ordinary package installs in Debian's directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// The only libraries, by stem, and other files of the package; None for all.
@@ -84,7 +89,30 @@ pub enum What {
     Remove,
 }
 
+/// This process builds ordinary packages.
+static IS_DEBIAN: OnceLock<()> = OnceLock::new();
+
 impl Layout {
+    /// Gives profiles of this process the files and nodes of an ordinary package, instead of a real machine's.
+    pub fn use_debian() {
+        IS_DEBIAN.get_or_init(|| ());
+    }
+
+    /// Returns the files and nodes of a real machine, the h100, for any GPUs; after [`use_debian`](Self::use_debian) those
+    /// of an ordinary package.
+    pub(super) fn of_this_suite() -> Self {
+        let is_debian = IS_DEBIAN.get().is_some();
+        let real = if is_debian {
+            None
+        } else {
+            Profile::real("h100")
+        };
+        let mut layout = real.map_or_else(Self::default, |profile| profile.layout);
+        // They are the GPU's.
+        layout.changes.retain(|change| change.path != READINGS);
+        layout
+    }
+
     /// Parses a statement; None if it is another one, or incomplete.
     pub(super) fn statement(&mut self, line: &str) -> Option<()> {
         if let Some((

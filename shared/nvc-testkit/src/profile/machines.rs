@@ -47,7 +47,8 @@ pub fn machine(seed: u64) -> Profile {
         gpus,
         mig_devices,
         hardware,
-        ..Profile::default()
+        // With all nodes that there are.
+        ..Profile::default().on_debian()
     }
 }
 

@@ -13,7 +13,9 @@ impl Profile {
         let mut profile = Self {
             driver: String::new(),
             cuda: 0,
-            ..Self::without_gpus()
+            gpus: Vec::new(),
+            mig_devices: Vec::new(),
+            ..Self::of_two_gpus()
         };
         for (number, line) in text.lines().enumerate() {
             let line = line.trim_end();
