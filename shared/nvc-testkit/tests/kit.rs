@@ -12,6 +12,8 @@ use nvc_testkit::rootfs::{self, Layout};
 use nvc_testkit::{machine, mounts};
 
 fn main() -> ExitCode {
+    // They mount the driver's files by their names in Debian's directories.
+    harness::on_debian();
     let mut tests = nvc_testkit::tests![&[Root];
         nvidia_smi_reports_reachable_gpus,
         a_container_matches_its_options,

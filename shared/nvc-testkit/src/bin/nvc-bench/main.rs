@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use nvc_testkit::harness;
 use nvc_testkit::machine::Machine;
 
 use bed::Bed;
@@ -40,6 +41,8 @@ struct Options {
 }
 
 fn main() -> ExitCode {
+    // As in all figures so far; the baseline opens paths without a root.
+    harness::on_debian();
     match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
