@@ -16,6 +16,8 @@ use std::process::ExitCode;
 use nvc_testkit::harness;
 
 fn main() -> ExitCode {
+    // The pages show a package in Debian's directories, with its services.
+    harness::on_debian();
     let mut tests = readme::tests();
     tests.extend(recipes::tests());
     tests.extend(manuals::tests());

@@ -27,6 +27,8 @@ use row::Row;
 const WAITING: &[(&str, &str)] = &[];
 
 fn main() -> ExitCode {
+    // A row names its machine. Only images with a package's mount points take its names from the loaded driver.
+    harness::on_debian();
     // Where they say nothing about directories, on the layout of a real machine.
     let real = [images::rows(), containers::rows()].into_iter().flatten();
     let real = real.map(Row::on_a_real_layout);
