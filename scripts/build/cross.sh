@@ -9,6 +9,8 @@ if [ "${NVC_MACHINE:-$(uname -m)}" != "$(uname -m)" ]; then
   triple=$NVC_MACHINE-unknown-linux-gnu
   tools=$NVC_MACHINE-linux-gnu
   export CC="$tools-gcc" AR="$tools-ar" OBJCOPY="$tools-objcopy" STRIP="$tools-strip"
+  # Of crates that run here, while others are built.
+  export HOST_CC=cc HOST_AR=ar
   export CARGO_BUILD_TARGET="$triple"
   variable=CARGO_TARGET_$(echo "$triple" | tr a-z- A-Z_)
   run="qemu-$NVC_MACHINE-static -L /usr/$tools"
