@@ -98,7 +98,7 @@ fn unwanted_files_are_absent() {
 fn missing_entry_points_are_missing() {
     let directory = tempfile::tempdir().unwrap();
     let symbols = |driver: &Driver| {
-        let library = driver.path(format!("/usr/lib/{}/libnvidia-ml.so.1", NATIVE.0));
+        let library = driver.library("libnvidia-ml");
         let output = Command::new("nm").arg("-D").arg(library).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
