@@ -69,7 +69,7 @@ MANIFEST = {'/etc/OpenCL/vendors/nvidia.icd': 'libnvidia-opencl.so.1\n'}
 # A shell's usual commands; without NVIDIA's proc files, those that modprobe brings.
 MODELS_SETUP = """
 cp $BUSYBOX usr/bin/busybox
-for name in cat chmod cp find mkdir mknod mv rm rmdir sed; do ln -s busybox usr/bin/$name; done
+for name in cat chmod cp find mkdir mknod mv rm rmdir sed timeout; do ln -s busybox usr/bin/$name; done
 cp -a $PROC loadable
 # Nobody listens to the suite's sockets.
 rm -rf run/nvidia-persistenced; mkdir run/nvidia-persistenced; : > run/nvidia-persistenced/socket
