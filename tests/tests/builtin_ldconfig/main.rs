@@ -25,6 +25,8 @@ mod musl;
 mod words;
 
 fn main() -> ExitCode {
+    // The caches of both word sizes are compared.
+    harness::on_debian();
     let mut tests = agreement::tests();
     tests.extend(later::tests());
     tests.extend(fallback::tests());
