@@ -7,8 +7,7 @@
 //! itself.
 //!
 //! The process gets one request and sends one reply in a few pieces, over a socket. It ends when it has replied, when
-//! the deadline has passed, when the query is dropped, and when the calling process ends in any way. If a signal ends or
-//! stops it, it is restarted once.
+//! the deadline has passed, when the query is dropped, and when the calling process ends in any way.
 
 use std::ffi::CStr;
 

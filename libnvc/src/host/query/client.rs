@@ -43,8 +43,6 @@ struct ReceivedAnswers {
     gpus: Option<Result<Vec<GpuAnswer>>>,
     /// The GPU that NVML is currently asked about: its index, or its address.
     asking: Option<String>,
-    /// A second process answers from the beginning.
-    is_repeated: bool,
 }
 
 /// Called once if the query is slow.
@@ -169,10 +167,7 @@ impl Query {
 
     /// Waits for one message, or for the end of the query. Each call settles one answer or advances by one GPU.
     fn step(&mut self) {
-        let is_first = self.conversation.first.is_none();
-        let received = self.receive();
-        self.answers.is_repeated |= is_first && self.conversation.first.is_some();
-        let end = match received {
+        let end = match self.receive() {
             Ok(message) => self.answers.take(message),
             Err(error) => Some(error),
         };
@@ -201,12 +196,8 @@ impl Query {
                  it is, run nvidia-smi to see whether NVML works at all"
             ));
         }
-        let second = match self.conversation.first {
-            Some(_) => "; a second one failed too",
-            None => "",
-        };
         Error::new(ErrorKind::DriverFailed, RPC_FAILED).hint(format!(
-            "the process that loads NVML died {}: {how}{second}; run nvidia-smi to see whether NVML works at all",
+            "the process that loads NVML died {}: {how}; run nvidia-smi to see whether NVML works at all",
             self.answers.occasion()
         ))
     }
@@ -226,13 +217,10 @@ impl ReceivedAnswers {
     /// Stores a message; returns an error if it ends the query.
     fn take(&mut self, message: Message) -> Option<Error> {
         match message {
-            Message::Unavailable(fault) if self.ready.is_none() || self.is_repeated => {
+            Message::Unavailable(fault) if self.ready.is_none() => {
                 return Some(device::unavailable(&fault, &self.root));
             }
-            Message::Ready(versions) if self.ready.is_none() || self.is_repeated => {
-                self.is_repeated = false;
-                self.ready = Some(Ok(versions));
-            }
+            Message::Ready(versions) if self.ready.is_none() => self.ready = Some(Ok(versions)),
             Message::Asking(index) if self.ready.is_some() => self.asking = Some(index.to_string()),
             Message::AskingAt(address) if self.ready.is_some() => self.asking = Some(address),
             Message::Gpus(gpus) if self.ready.is_some() => {

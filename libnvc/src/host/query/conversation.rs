@@ -1,7 +1,4 @@
 //! Exchanges messages with a query process: one request, then replies until either side ends.
-//!
-//! The process has the rights of an ordinary user, `nobody` by default. So each process of that user can kill or stop it.
-//! If that happens, the query is restarted once.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -16,9 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::choice::ProcessContext;
 use super::process::{Child, ProcessEnd, QueryProcess, QueryProgram, Started, not_created};
-use super::protocol::{
-    Fault, MalformedMessage, Message, Only, Question, WireRequest, encode, take,
-};
+use super::protocol::{MalformedMessage, Message, Only, Question, WireRequest, encode, take};
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::procfs::parse_version;
@@ -30,11 +25,6 @@ use crate::sys::files::waiting_bytes;
 
 /// Delay after which a waiting caller is told that NVML is slow.
 const SLOW: Duration = Duration::from_secs(3);
-
-/// Interval of checking whether a silent process is stopped by a signal.
-const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// The same for a watch, which is silent for long.
-const WATCH_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Number of GPUs for which the time limit begins anew; no machine has more.
 const MAX_GPUS: usize = 128;
@@ -152,23 +142,9 @@ pub(crate) struct Conversation {
     pub(in crate::host) deadline: Duration,
     /// The GPUs that NVML was asked about, by index or address.
     asked: HashSet<String>,
-    check_interval: Duration,
     /// Number of reads for the bytes that had arrived by the deadline; None before it.
     late_reads: Option<usize>,
-    /// What a second process needs; None if it was started, or cannot be.
-    second: Option<Second>,
-    /// How the first process ended, if there is a second one.
-    pub(super) first: Option<ProcessEnd>,
-}
-
-/// What a second process is started with.
-#[derive(Debug)]
-struct Second {
     program: QueryProgram,
-    root: PathBuf,
-    user: Identity,
-    /// The encoded request.
-    request: Vec<u8>,
 }
 
 /// The reason why no message arrived.
@@ -208,10 +184,6 @@ impl Conversation {
             Question::Adapters => "dxcore",
             _ => "nvml",
         };
-        let check_interval = match question {
-            Question::Events(_) => WATCH_CHECK_INTERVAL,
-            _ => STOP_CHECK_INTERVAL,
-        };
         let library = request.wsl_library.as_deref();
         let host_libraries = if sandbox == Path::new("/") {
             Vec::new()
@@ -226,7 +198,7 @@ impl Conversation {
         };
         let bytes = encode(&WireRequest {
             directories: request.directories(&sandbox),
-            root: sandbox.clone().into(),
+            root: sandbox.into(),
             uid: user.uid,
             gid: user.gid,
             host_libraries: host_libraries.into_iter().map(String::from).collect(),
@@ -238,12 +210,6 @@ impl Conversation {
         })
         .map_err(|MalformedMessage| not_created(Errno::E2BIG))?;
         send(&socket, &bytes)?;
-        let second = Second {
-            program,
-            root: sandbox,
-            user,
-            request: bytes,
-        };
         Ok(Self {
             socket,
             process,
@@ -253,10 +219,8 @@ impl Conversation {
             limited: started,
             deadline: request.deadline,
             asked: HashSet::new(),
-            check_interval,
             late_reads: None,
-            second: Some(second),
-            first: None,
+            program,
         })
     }
 
@@ -281,58 +245,7 @@ impl Conversation {
     }
 
     /// Waits for the next message. Calls the notice once when three seconds have passed since the start.
-    ///
-    /// If a signal ended the process, the messages of a second one follow; the time limit stays. If that one fails too, the
-    /// first one's end is reported, because it may be the reason.
     pub(super) fn receive(
-        &mut self,
-        notice: &mut Option<impl FnOnce(Duration)>,
-    ) -> Result<Message, Silence> {
-        let mut received = self.receive_of_this(notice);
-        if let Err(Silence::Died(ending)) = &received
-            && ending.is_by_signal
-            && let Some(second) = self.second.take()
-            && self.start_again(&second).is_ok()
-        {
-            log::info!("the query process died, {}; starting another", ending.how);
-            self.first = Some(ending.clone());
-            received = self.receive_of_this(notice);
-        }
-        match (&self.first, received) {
-            (
-                Some(first),
-                Err(_) | Ok(Message::Unavailable(Fault::System { .. } | Fault::Load(_))),
-            ) => Err(Silence::Died(first.clone())),
-            (_, received) => received,
-        }
-    }
-
-    /// Returns true if the process may have ended like this because its program does not call `serve_if_asked`. That
-    /// matters only for a program that libnvc executes again, which its author may not expect.
-    pub(super) fn may_not_serve(&self, ending: &ProcessEnd) -> bool {
-        let second = self.second.as_ref();
-        !ending.is_by_signal
-            && second.is_some_and(|it| matches!(it.program, QueryProgram::ThisExecutable))
-    }
-
-    fn start_again(&mut self, second: &Second) -> Result<()> {
-        let wanted = ProcessContext {
-            root: &second.root,
-            user: second.user,
-        };
-        let process = QueryProcess::start_for(&second.program, &wanted);
-        let Started {
-            socket, process, ..
-        } = process.started()?;
-        send(&socket, &second.request)?;
-        self.socket = socket;
-        self.process = process;
-        self.received.clear();
-        self.late_reads = None;
-        Ok(())
-    }
-
-    fn receive_of_this(
         &mut self,
         notice: &mut Option<impl FnOnce(Duration)>,
     ) -> Result<Message, Silence> {
@@ -353,6 +266,12 @@ impl Conversation {
                 Ok(_) | Err(_) => return Err(Silence::Died(self.process.end())),
             }
         }
+    }
+
+    /// Returns true if the process may have ended like this because its program does not call `serve_if_asked`. That
+    /// matters only for a program that libnvc executes again, which its author may not expect.
+    pub(super) fn may_not_serve(&self, ending: &ProcessEnd) -> bool {
+        !ending.is_by_signal && matches!(self.program, QueryProgram::ThisExecutable)
     }
 
     /// Begins the time limit anew with the first question about a further GPU: attaching one may take seconds.
@@ -382,20 +301,19 @@ impl Conversation {
         loop {
             let elapsed = self.limited.elapsed();
             let rest = self.deadline.saturating_sub(elapsed);
+            let until_notice = match notice {
+                Some(_) => SLOW.saturating_sub(self.started.elapsed()),
+                None => Duration::MAX,
+            };
             // Rounded up, to avoid waking just before the deadline. Zero if that has passed.
-            let millis = rest.min(self.check_interval).as_micros().div_ceil(1000);
+            let millis = rest.min(until_notice).as_micros().div_ceil(1000);
             let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
             let mut ends = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             let is_late = elapsed >= self.deadline;
             match poll(&mut ends, timeout) {
                 // More data may always be available: what arrives after the deadline does not count.
                 Ok(1..) if !is_late || self.is_in_time()? => return Ok(()),
-                Ok(0) if !is_late => {
-                    if let Some(signal) = self.process.stopped_by() {
-                        self.process.kill();
-                        return Err(Silence::Died(ProcessEnd::stopped(signal)));
-                    }
-                }
+                Ok(0) if !is_late => {}
                 Ok(_) => {
                     self.process.kill();
                     return Err(Silence::TimedOut);
@@ -483,10 +401,8 @@ mod tests {
             limited: Instant::now(),
             deadline: Duration::ZERO,
             asked: HashSet::new(),
-            check_interval: STOP_CHECK_INTERVAL,
             late_reads: None,
-            second: None,
-            first: None,
+            program: QueryProgram::ThisProcess,
         };
         (conversation, other)
     }

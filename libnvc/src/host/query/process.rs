@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{AccessFlags, Pid, access};
 
 use super::choice::{ProcessContext, Start, choose};
@@ -160,17 +160,8 @@ impl Started {
 pub(super) struct ProcessEnd {
     /// For a message: "it was killed by SIGKILL".
     pub(super) how: String,
-    /// It may have been ended by a signal of another process.
+    /// By a signal, perhaps of another process.
     pub(super) is_by_signal: bool,
-}
-
-impl ProcessEnd {
-    pub(super) fn stopped(signal: Signal) -> Self {
-        Self {
-            how: format!("it was stopped by {signal}"),
-            is_by_signal: true,
-        }
-    }
 }
 
 impl From<WaitStatus> for ProcessEnd {
@@ -244,16 +235,6 @@ impl Child {
         ProcessEnd {
             how,
             is_by_signal: false,
-        }
-    }
-
-    /// Returns the signal by which the process is stopped.
-    pub(super) fn stopped_by(&self) -> Option<Signal> {
-        // The status stays, so that the calling program's own calls still find it.
-        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        match waitid(Id::Pid(self.0?), flags) {
-            Ok(WaitStatus::Stopped(_, signal)) => Some(signal),
-            _ => None,
         }
     }
 
@@ -373,7 +354,6 @@ mod tests {
         let pid = Pid::from_raw(i32::try_from(program.id()).expect("a pid"));
         program.wait().expect("its status");
         let mut child = Child(Some(pid));
-        assert_eq!(child.stopped_by(), None);
         let ending = ProcessEnd {
             how: "it ended".into(),
             is_by_signal: true,
