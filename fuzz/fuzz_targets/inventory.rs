@@ -16,7 +16,7 @@ fuzz_target!(|text: &str| {
     };
     assert_eq!(inventory.to_string(), text);
     assert!(text.len() <= testing::MAX_INVENTORY);
-    let (versions, gpus) = inventory_parts(&inventory);
+    let (versions, gpus) = inventory_parts(inventory).expect("checked");
     assert!(!versions.driver.contains('/') && !versions.driver.starts_with('.'));
     for gpu in gpus {
         assert!(graphic(&gpu.uuid) && graphic(&gpu.busid) && graphic(&gpu.arch));

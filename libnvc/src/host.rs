@@ -47,7 +47,6 @@ pub mod monitor;
 pub mod query;
 
 // all of it
-mod answers;
 mod asked;
 mod driver;
 mod session;

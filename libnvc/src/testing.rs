@@ -277,8 +277,9 @@ pub fn reply(bytes: &[u8]) -> Reply {
 pub const MAX_INVENTORY: usize = Inventory::MAX_LEN;
 
 /// Returns the versions and the GPUs of an inventory.
-pub fn inventory_parts(inventory: &Inventory) -> (&DriverVersions, Vec<Gpu>) {
-    (inventory.versions(), inventory.devices().gpus)
+pub fn inventory_parts(inventory: Inventory) -> Result<(DriverVersions, Vec<Gpu>)> {
+    let mut answers = Query::from(inventory);
+    Ok((answers.versions()?, answers.devices()?.gpus))
 }
 
 /// Returns the application profile for the GPUs with these minor numbers.

@@ -11,10 +11,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use super::answers::Answers;
 use super::asked::{self, GpusAsked};
 use super::nvcaps::Capabilities;
-use super::query::{QueryProcess, QueryProgram, QueryRequest};
+use super::query::{Query, QueryProcess, QueryProgram, QueryRequest};
 use super::{
     Abi, DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, Identity, ImexChannels,
     Inventory, ListedGpu, MigAccess, MigDevice, WslDriver, inventory, procfs, search, wsl,
@@ -119,7 +118,7 @@ pub struct DriverSession {
     wsl: Vec<WslDriver>,
     program: QueryProgram,
     request: QueryRequest,
-    answers: Answers,
+    answers: Query,
     found: Option<EarlyFiles>,
     /// Read on first use: by a container with MIG devices, or a list of nodes.
     capabilities: OnceLock<Capabilities>,
@@ -180,7 +179,7 @@ impl DriverSession {
         } else {
             None
         };
-        let ask = |request: &QueryRequest| Answers::ask(process, request, only);
+        let ask = |request: &QueryRequest| Query::ask(process, request, only);
         Self::of_root(config, request, root, wsl, ask)
     }
 
@@ -195,14 +194,13 @@ impl DriverSession {
         options: DriverOptions,
     ) -> Result<Self> {
         inventory.check_age(SystemTime::now())?;
-        let version = inventory.versions().driver.clone();
+        let version = inventory.driver().to_owned();
         let request = request_of(config)?;
         let (root, wsl) = Self::open_root(config, &request)?;
         if !wsl.is_empty() {
             return Err(inventory::refused("this is WSL2"));
         }
-        let answers = |_: &QueryRequest| Ok(Answers::HandedOver(inventory));
-        let mut session = Self::of_root(config, request, root, wsl, answers)?;
+        let mut session = Self::of_root(config, request, root, wsl, |_| Ok(inventory.into()))?;
         let found = session.look(options);
         found.check_version(&version)?;
         session.found = Some(found);
@@ -229,7 +227,7 @@ impl DriverSession {
         request: QueryRequest,
         root: DriverRoot,
         wsl: Vec<WslDriver>,
-        answers: impl FnOnce(&QueryRequest) -> Result<Answers>,
+        answers: impl FnOnce(&QueryRequest) -> Result<Query>,
     ) -> Result<Self> {
         let store = wsl
             .first()
@@ -366,7 +364,7 @@ impl DriverSession {
     /// # Errors
     /// Those of `Query::start`; the old answers stay.
     pub fn renew(&mut self) -> Result<()> {
-        self.answers = Answers::start(&self.program, &self.request)?;
+        self.answers = Query::start(&self.program, &self.request)?;
         self.environment = DriverEnvironment::of_process();
         self.found = None;
         self.capabilities = OnceLock::new();

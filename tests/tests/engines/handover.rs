@@ -273,8 +273,8 @@ fn odd_answers(runtime: &str) {
         (&|text| text[..text.len() / 2].to_owned(), "EOF"),
         (&|text| format!(" {text}"), "spelt"),
         (
-            &|text| text.replace("\"version\":1", "\"version\":2"),
-            "version 2",
+            &|text| text.replace("\"version\":2", "\"version\":1"),
+            "version 1",
         ),
         (
             &|text| text.replace("\"gpus\"", "\"all\":true,\"gpus\""),

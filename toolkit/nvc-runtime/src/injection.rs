@@ -152,11 +152,15 @@ mod tests {
     fn devices_are_handed_over_once() {
         let mut entry =
             json!({"path": "/h", "args": ["h", "prestart", "--devices=GPU-1", "x", "--nvml={}"]});
+        let versions = DriverVersions {
+            driver: "535".into(),
+            cuda: "12.2".into(),
+        };
         let resolved = ResolvedDevices {
             devices: vec!["GPU-2".to_owned(), "MIG-3".to_owned()],
-            inventory: Inventory::new(DriverVersions::default(), &[], SystemTime::UNIX_EPOCH),
+            inventory: Inventory::new(&versions, &[], SystemTime::UNIX_EPOCH),
         };
-        let inventory = r#"--nvml={"version":1,"time":0,"driver":"","cuda":"","gpus":[]}"#;
+        let inventory = r#"--nvml={"version":2,"time":0,"driver":"535","cuda":12020,"gpus":[]}"#;
         for _ in 0..2 {
             hand_over(&mut entry, &resolved, None);
             let expected = json!(["h", "prestart", "x", "--devices=GPU-2,MIG-3", inventory]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::HINT_TO_SERVE;
 use super::conversation::{Conversation, QueryRequest, RPC_FAILED, Silence, garbled};
 use super::process::{ProcessEnd, QueryProcess, QueryProgram};
-use super::protocol::{GpuAnswer, Message, Only, Question, Versions};
+use super::protocol::{GpuAnswer, GpuReport, Message, Only, Question, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
 use crate::host::device::{self, DeviceInfo};
@@ -26,10 +26,11 @@ pub struct QueryReply {
     pub devices: DeviceInfo,
 }
 
-/// A running query. Dropping it ends the process and reaps it.
+/// A running query, or answers that another process has handed over. Dropping it ends the process and reaps it.
 #[derive(Debug)]
 pub struct Query {
-    conversation: Conversation,
+    /// None if all answers are known.
+    conversation: Option<Conversation>,
     notice: Option<Notice>,
     answers: ReceivedAnswers,
 }
@@ -75,13 +76,31 @@ impl Query {
         only: Option<Only>,
     ) -> Result<Self> {
         Ok(Self {
-            conversation: Conversation::start(process, request, Question::Identity, only)?,
+            conversation: Some(Conversation::start(
+                process,
+                request,
+                Question::Identity,
+                only,
+            )?),
             notice: None,
             answers: ReceivedAnswers {
                 root: request.root.clone(),
                 ..ReceivedAnswers::default()
             },
         })
+    }
+
+    /// Returns answers that are known.
+    pub(crate) fn answered(versions: Versions, gpus: Vec<GpuReport>) -> Self {
+        Self {
+            conversation: None,
+            notice: None,
+            answers: ReceivedAnswers {
+                ready: Some(Ok(versions)),
+                gpus: Some(Ok(gpus.into_iter().map(Ok).collect())),
+                ..ReceivedAnswers::default()
+            },
+        }
     }
 
     /// Calls `notice` once if the query takes longer than three seconds.
@@ -140,7 +159,9 @@ impl Query {
         while self.answers.ready.is_none() || self.answers.gpus.is_none() {
             self.step();
         }
-        self.conversation.process.dismiss();
+        if let Some(conversation) = &mut self.conversation {
+            conversation.process.dismiss();
+        }
     }
 
     fn reports(&mut self) -> Result<&[GpuAnswer]> {
@@ -177,20 +198,23 @@ impl Query {
     }
 
     fn receive(&mut self) -> Result<Message> {
+        let conversation = self.conversation.as_mut().ok_or_else(garbled)?;
         let mut notice = self.notice.take().map(|Notice(notice)| notice);
-        let message = self.conversation.receive(&mut notice);
+        let message = conversation.receive(&mut notice);
         self.notice = notice.map(Notice);
         message.map_err(|silence| match silence {
             Silence::MalformedMessage => garbled(),
-            Silence::Died(ending) => self.died(&ending),
-            Silence::TimedOut => self.timed_out(),
+            Silence::Died(ending) => self.answers.died(&ending, conversation),
+            Silence::TimedOut => self.answers.timed_out(conversation.deadline),
             Silence::Failed(errno) => Error::system("poll failed", errno),
         })
     }
+}
 
-    fn died(&self, ending: &ProcessEnd) -> Error {
+impl ReceivedAnswers {
+    fn died(&self, ending: &ProcessEnd, conversation: &Conversation) -> Error {
         let how = &ending.how;
-        if self.answers.ready.is_none() && self.conversation.may_not_serve(ending) {
+        if self.ready.is_none() && conversation.may_not_serve(ending) {
             return Error::new(ErrorKind::DriverFailed, RPC_FAILED).hint(format!(
                 "the process that loads NVML, this program executed again, answered nothing: {how}; {HINT_TO_SERVE}; if \
                  it is, run nvidia-smi to see whether NVML works at all"
@@ -198,22 +222,20 @@ impl Query {
         }
         Error::new(ErrorKind::DriverFailed, RPC_FAILED).hint(format!(
             "the process that loads NVML died {}: {how}; run nvidia-smi to see whether NVML works at all",
-            self.answers.occasion()
+            self.occasion()
         ))
     }
 
-    fn timed_out(&self) -> Error {
+    fn timed_out(&self, deadline: Duration) -> Error {
         let text = "driver rpc error: timed out";
         Error::new(ErrorKind::TimedOut, text).hint(format!(
             "NVML did not answer within {} s {}; if it is only slow, raise NVC_DRIVER_TIMEOUT (seconds) \
              or enable persistence mode (nvidia-persistenced)",
-            self.conversation.deadline.as_secs_f32(),
-            self.answers.occasion()
+            deadline.as_secs_f32(),
+            self.occasion()
         ))
     }
-}
 
-impl ReceivedAnswers {
     /// Stores a message; returns an error if it ends the query.
     fn take(&mut self, message: Message) -> Option<Error> {
         match message {

@@ -171,14 +171,12 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Vec<Intent>, Resolved
 /// Returns NVML's answers about the chosen devices, and about the GPUs of chosen MIG devices.
 fn inventory(host: Host, chosen: &[String], time: SystemTime) -> Option<Inventory> {
     let chosen: HashSet<&String> = chosen.iter().collect();
-    let versions = host.driver.versions;
     let mut gpus: Vec<Gpu> = host.devices.gpus;
     for gpu in &mut gpus {
         gpu.mig_devices.retain(|mig| chosen.contains(&mig.uuid));
     }
     gpus.retain(|gpu| chosen.contains(&gpu.uuid) || !gpu.mig_devices.is_empty());
-    let is_known = !versions.cuda.is_empty();
-    is_known.then(|| Inventory::new(versions, &gpus, time))?
+    Inventory::new(&host.driver.versions, &gpus, time)
 }
 
 /// Returns the hook for the image's CUDA compatibility libraries, if configured.
