@@ -42,7 +42,12 @@ pub(crate) fn close_all(descriptors: Vec<OwnedFd>) {
         let (Some(&first), Some(&last)) = (run.first(), run.last()) else {
             continue;
         };
-        if !close_run(first, last) {
+        let closes = match (c_uint::try_from(first), c_uint::try_from(last)) {
+            // All of them were owned by the vector.
+            (Ok(first), Ok(last)) => close_range(first, last, 0),
+            _ => false,
+        };
+        if !closes {
             for &number in run {
                 // SAFETY: this descriptor was owned by the vector and nothing else.
                 drop(unsafe { OwnedFd::from_raw_fd(number) });
@@ -51,14 +56,12 @@ pub(crate) fn close_all(descriptors: Vec<OwnedFd>) {
     }
 }
 
-/// Closes all descriptors from `first` to `last`, which must all be the caller's. Returns false if close_range(2) is
-/// missing (before Linux 5.9, in sandboxes).
-fn close_run(first: RawFd, last: RawFd) -> bool {
-    let (Ok(first), Ok(last)) = (c_uint::try_from(first), c_uint::try_from(last)) else {
-        return false;
-    };
-    // SAFETY: the call takes no pointers, and the owner of every descriptor in the range has released it.
-    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
+/// Closes all descriptors from `first` to `last`, none of which may have an owner that still runs, or with
+/// `CLOSE_RANGE_CLOEXEC` marks them. Returns false if close_range(2) or its flag is missing (before Linux 5.9 and 5.11,
+/// in sandboxes). By number, because glibc has the function only since 2.34.
+pub(super) fn close_range(first: c_uint, last: c_uint, flags: c_uint) -> bool {
+    // SAFETY: the call takes no pointers, and no owner in the range loses its descriptor (see above).
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
 }
 
 #[cfg(test)]

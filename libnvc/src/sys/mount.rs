@@ -26,9 +26,9 @@ bitflags! {
     }
 }
 
-/// Clones the mount under a descriptor, without its submounts, into a detached mount.
-pub(crate) fn clone_mount(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | at(libc::AT_EMPTY_PATH);
+/// Clones the mount under a descriptor into a detached mount, with its submounts if `depth` is `AT_RECURSIVE`.
+pub(crate) fn clone_mount(fd: BorrowedFd<'_>, depth: c_int) -> Result<OwnedFd, Errno> {
+    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | at(libc::AT_EMPTY_PATH | depth);
     // SAFETY: open_tree reads a NUL-terminated path, which the literal is, and the fd is open while borrowed.
     let ret = unsafe { libc::syscall(libc::SYS_open_tree, fd.as_raw_fd(), c"".as_ptr(), flags) };
     descriptor(answer(libc::SYS_open_tree, ret)?)
@@ -83,6 +83,17 @@ pub(crate) fn set_attributes(
     clear: MountAttributes,
     propagation: Option<u64>,
 ) -> Result<(), Errno> {
+    set_attributes_to(0, mount, set, clear, propagation)
+}
+
+/// Does the same, to its submounts too if `depth` is `AT_RECURSIVE`.
+pub(crate) fn set_attributes_to(
+    depth: c_int,
+    mount: BorrowedFd<'_>,
+    set: MountAttributes,
+    clear: MountAttributes,
+    propagation: Option<u64>,
+) -> Result<(), Errno> {
     let attr = mount_attr(set, clear, propagation.unwrap_or(0));
     let (fd, empty, size) = (mount.as_raw_fd(), c"".as_ptr(), mem::size_of_val(&attr));
     // SAFETY: the kernel reads `size` bytes of `attr`, which lives until the call returns; the path is NUL-terminated.
@@ -91,7 +102,7 @@ pub(crate) fn set_attributes(
             libc::SYS_mount_setattr,
             fd,
             empty,
-            libc::AT_EMPTY_PATH,
+            libc::AT_EMPTY_PATH | depth,
             &raw const attr,
             size,
         )

@@ -15,6 +15,8 @@ use nix::sys::prctl;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::Pid;
 
+use super::descriptors::close_range;
+
 /// Returns true if this process has one thread and shares its memory with no other process.
 pub(crate) fn is_alone() -> bool {
     // Changes nothing for a lone process, and fails for all others: unshare(2).
@@ -27,10 +29,7 @@ pub(crate) fn is_alone() -> bool {
 /// standard library's owners would otherwise use or close a descriptor that has been reused.
 pub(crate) fn close_from(first: u16) {
     let first = c_uint::from(first);
-    // By number, because glibc has the function only since 2.34. Kernels before 5.9 lack the call. SAFETY: the call
-    // takes no pointers. The process owns no descriptor in the range (see above), so no owner loses its descriptor.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, 0) };
-    if done != 0 {
+    if !close_range(first, c_uint::MAX, 0) {
         close_listed(first);
     }
 }

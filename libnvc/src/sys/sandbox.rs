@@ -118,83 +118,6 @@ fn owned(fd: libc::c_int) -> Option<OwnedFd> {
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Returns a detached copy of the mount tree at the working directory.
-fn clone_tree_here() -> Result<OwnedFd, Errno> {
-    let recursive = libc::AT_RECURSIVE.cast_unsigned();
-    // SAFETY: open_tree reads a terminated path, which a C literal is.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_open_tree,
-            libc::AT_FDCWD,
-            c".".as_ptr(),
-            libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | recursive,
-        )
-    };
-    let fd = libc::c_int::try_from(Errno::result(fd)?).map_err(|_| Errno::EOVERFLOW)?;
-    owned(fd).ok_or(Errno::EBADF)
-}
-
-/// Restricts the mount whose root is the working directory, and all its submounts.
-fn restrict_tree_here(attributes: u64) -> Result<(), Errno> {
-    set_attributes_here(attributes, 0, libc::AT_RECURSIVE)
-}
-
-/// Makes the mount whose root is the working directory writable, without its submounts.
-fn make_writable_here() -> Result<(), Errno> {
-    set_attributes_here(0, libc::MOUNT_ATTR_RDONLY, 0)
-}
-
-fn set_attributes_here(set: u64, clear: u64, flags: libc::c_int) -> Result<(), Errno> {
-    let change = libc::mount_attr {
-        attr_set: set,
-        attr_clr: clear,
-        propagation: 0,
-        userns_fd: 0,
-    };
-    // SAFETY: mount_setattr reads a terminated path and a structure of the size it is told; both outlive the call.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
-            c".".as_ptr(),
-            flags,
-            ptr::from_ref(&change),
-            size_of_val(&change),
-        )
-    };
-    Errno::result(done).map(drop)
-}
-
-/// Attaches a detached tree on top of the root directory.
-fn attach_to_root(tree: BorrowedFd<'_>) -> Result<(), Errno> {
-    // SAFETY: move_mount reads two terminated paths, which C literals are.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_move_mount,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_FDCWD,
-            c"/".as_ptr(),
-            libc::MOVE_MOUNT_F_EMPTY_PATH,
-        )
-    };
-    Errno::result(done).map(drop)
-}
-
-/// Marks all descriptors but the standard streams close-on-exec.
-fn close_on_execution() -> Result<(), Errno> {
-    // SAFETY: close_range takes no pointers, and with this flag closes nothing.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
-    Errno::result(done).map(drop)
-}
-
 /// Sets the supplementary groups of the calling thread alone.
 pub(crate) fn set_groups(groups: &[libc::gid_t]) -> Result<(), Errno> {
     // SAFETY: setgroups reads as many ids as it is told the slice has.
@@ -211,13 +134,6 @@ fn set_group(id: libc::gid_t) -> Result<(), Errno> {
 fn set_user(id: libc::uid_t) -> Result<(), Errno> {
     // SAFETY: setresuid takes no pointers.
     let done = unsafe { libc::syscall(libc::SYS_setresuid, id, id, id) };
-    Errno::result(done).map(drop)
-}
-
-/// Enters a user namespace below the caller's, gaining all capabilities there and losing those outside.
-fn enter_user_namespace(namespace: BorrowedFd<'_>) -> Result<(), Errno> {
-    // SAFETY: setns takes no pointers.
-    let done = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWUSER) };
     Errno::result(done).map(drop)
 }
 
@@ -245,12 +161,6 @@ unsafe fn execute(program: BorrowedFd<'_>, arguments: &[*const libc::c_char]) ->
 fn set_umask(mask: libc::mode_t) {
     // SAFETY: umask takes no pointers.
     unsafe { libc::umask(mask) };
-}
-
-/// Ends the process without running the parent's exit handlers.
-fn end(status: libc::c_int) -> ! {
-    // SAFETY: _exit takes no pointers and does not return.
-    unsafe { libc::_exit(status) }
 }
 
 /// Sets close-on-exec one by one, for kernels without close_range(2) or without its flag.

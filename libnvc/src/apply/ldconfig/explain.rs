@@ -15,7 +15,7 @@ pub(super) fn sandbox(failure: SandboxFailure, path: &Path, from_image: bool) ->
     let SandboxFailure { step, errno } = failure;
     let error = match step {
         Step::Execute => Error::file("execution failed", path, errno).context("ldconfig's sandbox"),
-        _ => Error::system(words(step), errno).context("ldconfig's sandbox"),
+        _ => Error::system(step.words(), errno).context("ldconfig's sandbox"),
     };
     let error = error.with_kind(ErrorKind::LdCache);
     let hint = match (step, errno) {
@@ -48,27 +48,6 @@ pub(super) fn sandbox(failure: SandboxFailure, path: &Path, from_image: bool) ->
         _ => return error,
     };
     error.hint(hint)
-}
-
-fn words(step: Step) -> &'static str {
-    match step {
-        Step::Streams => "setting up its streams",
-        Step::Enter => "entering the container's root",
-        Step::Namespaces => "making its namespaces",
-        Step::Private => "making its mounts private",
-        Step::Copy => "copying the container's mounts",
-        Step::Attach => "attaching the container's root",
-        Step::Pivot => "changing the root",
-        Step::Volumes => "making the container's volumes read-only",
-        Step::Mask => "masking /proc, /sys and /dev",
-        Step::Limits => "limiting its resources",
-        Step::User => "becoming the container's owner",
-        Step::UserNamespace => "entering the container's user namespace",
-        Step::Capabilities => "setting its capabilities",
-        Step::DeathSignal => "setting its death signal",
-        Step::Filter => "filtering its system calls",
-        Step::Execute => "executing it",
-    }
 }
 
 /// Describes the end of a program that was executed; `said` is its last line.

@@ -331,7 +331,7 @@ fn clone_restricted(
     clear: MountAttributes,
     stat: &FileStat,
 ) -> Result<OwnedFd, Errno> {
-    let mount = mount::clone_mount(fd)?;
+    let mount = mount::clone_mount(fd, 0)?;
     let set = expected.attributes(Some(stat));
     // Private: otherwise a clone stays in its source's peer group.
     let private = Some(libc::MS_PRIVATE);

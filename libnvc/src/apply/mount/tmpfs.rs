@@ -202,7 +202,7 @@ impl<'a> NewCover<'a> {
         let root = root.ok_or_else(|| failed(place)(Errno::ENOENT))?;
         let file = open_child(root.as_fd(), OsStr::new(self.name)).map_err(failed(place))?;
         let attributes = ATTRIBUTES | MountAttributes::RDONLY;
-        let clone = mount::clone_mount(file.as_fd()).and_then(|clone| {
+        let clone = mount::clone_mount(file.as_fd(), 0).and_then(|clone| {
             let (nothing, private) = (MountAttributes::empty(), Some(libc::MS_PRIVATE));
             mount::set_attributes(clone.as_fd(), attributes, nothing, private)?;
             Ok(clone)

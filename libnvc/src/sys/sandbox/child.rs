@@ -5,12 +5,13 @@
 //! exec.
 
 use std::convert::Infallible;
+use std::ffi::c_uint;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
@@ -23,6 +24,9 @@ use super::{NAME, Sandbox, volumes};
 use crate::sys::capabilities::{
     Capabilities, DAC_OVERRIDE, SYS_ADMIN, Set, drop_bounding, only, raise_ambient, shield,
 };
+use crate::sys::descriptors::close_range;
+use crate::sys::mount::{MountAttributes, attach, clone_mount, set_attributes, set_attributes_to};
+use crate::sys::process::exit_now;
 use crate::sys::seccomp::install;
 
 /// What the child was doing when it failed.
@@ -47,25 +51,34 @@ pub(crate) enum Step {
     Execute,
 }
 
+/// The steps in their order, and what they do.
+const STEPS: [(Step, &str); 16] = [
+    (Step::Streams, "setting up its streams"),
+    (Step::Enter, "entering the container's root"),
+    (Step::Namespaces, "making its namespaces"),
+    (Step::Private, "making its mounts private"),
+    (Step::Copy, "copying the container's mounts"),
+    (Step::Attach, "attaching the container's root"),
+    (Step::Pivot, "changing the root"),
+    (Step::Volumes, "making the container's volumes read-only"),
+    (Step::Mask, "masking /proc, /sys and /dev"),
+    (Step::Limits, "limiting its resources"),
+    (Step::User, "becoming the container's owner"),
+    (
+        Step::UserNamespace,
+        "entering the container's user namespace",
+    ),
+    (Step::Capabilities, "setting its capabilities"),
+    (Step::DeathSignal, "setting its death signal"),
+    (Step::Filter, "filtering its system calls"),
+    (Step::Execute, "executing it"),
+];
+
 impl Step {
-    const ALL: [Self; 16] = [
-        Self::Streams,
-        Self::Enter,
-        Self::Namespaces,
-        Self::Private,
-        Self::Copy,
-        Self::Attach,
-        Self::Pivot,
-        Self::Volumes,
-        Self::Mask,
-        Self::Limits,
-        Self::User,
-        Self::UserNamespace,
-        Self::Capabilities,
-        Self::DeathSignal,
-        Self::Filter,
-        Self::Execute,
-    ];
+    /// Returns what the step does, for a message.
+    pub(crate) fn words(self) -> &'static str {
+        STEPS.get(self as usize).map_or("", |(_, words)| words)
+    }
 }
 
 /// A step that failed, and why.
@@ -90,7 +103,7 @@ impl SandboxFailure {
             return None;
         };
         Some(Self {
-            step: *Step::ALL.get(usize::from(step))?,
+            step: STEPS.get(usize::from(step))?.0,
             errno: Errno::from_raw(i32::from_ne_bytes([a, b, c, d])),
         })
     }
@@ -114,14 +127,14 @@ pub(super) fn run(sandbox: &Sandbox<'_>, arguments: &[*const libc::c_char]) -> !
     let Err(failure) = wall_in(sandbox, arguments);
     // If this fails, the parent only sees the exit status.
     let _ = write(sandbox.report, &failure.to_bytes());
-    super::end(1)
+    exit_now(1)
 }
 
 struct EndWhenDropped;
 
 impl Drop for EndWhenDropped {
     fn drop(&mut self) {
-        super::end(1);
+        exit_now(1);
     }
 }
 
@@ -150,7 +163,7 @@ fn wall_in(
     name_program(sandbox)?;
     chdir(c"/").at(Step::Pivot)?;
 
-    if super::close_on_execution().is_err() {
+    if !close_range(3, c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) {
         super::close_on_execution_one_by_one();
     }
     super::set_umask(0o022);
@@ -159,7 +172,7 @@ fn wall_in(
     // After the user: changing it clears the signal.
     prctl::set_pdeathsig(Signal::SIGKILL).at(Step::DeathSignal)?;
     end_if_alone(sandbox)?;
-    forbid_calls(sandbox)?;
+    install(sandbox.filter).at(Step::Filter)?;
     // SAFETY: spawn builds the list from CStrings that outlive it, and ends it with a null pointer.
     let errno = unsafe { super::execute(sandbox.program, arguments) };
     Err(errno).at(Step::Execute)
@@ -173,7 +186,7 @@ fn end_if_alone(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     if is_alive(sandbox.caller).at(Step::DeathSignal)? {
         return Ok(());
     }
-    super::end(1)
+    exit_now(1)
 }
 
 /// Returns true if a thread, given by its `stat` file, has not yet sent death signals: its flags lack PF_EXITING, which
@@ -231,13 +244,15 @@ fn enter_root(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
 
 /// Covers the root directory with the working directory and all its submounts, and changes into it.
 fn cover_root(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
-    let tree: OwnedFd = match super::clone_tree_here() {
+    let tree = match clone_mount(AT_FDCWD, libc::AT_RECURSIVE) {
         Ok(tree) => tree,
         // Before Linux 5.2, or under a runtime's filter that answers EPERM to unknown calls.
         Err(Errno::ENOSYS | Errno::EPERM) => return cover_root_by_name(sandbox),
         Err(errno) => return Err(errno).at(Step::Copy),
     };
-    match super::attach_to_root(tree.as_fd()) {
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let root = openat(AT_FDCWD, c"/", flags, Mode::empty()).at(Step::Attach)?;
+    match attach(tree.as_fd(), root.as_fd()) {
         // Under a sandbox that forbids only this call.
         Err(Errno::ENOSYS | Errno::EPERM) => return cover_root_by_name(sandbox),
         done => done.at(Step::Attach)?,
@@ -265,17 +280,18 @@ fn cover_root_by_name(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
 /// to be executed. Submounts belong to the host, and the program must not change them.
 fn restrict_root(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     use nix::sys::statvfs::{FsFlags, statvfs};
-    let mut attributes = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID;
+    let mut attributes = MountAttributes::NODEV | MountAttributes::NOSUID;
     if !sandbox.image_programs {
-        attributes |= libc::MOUNT_ATTR_NOEXEC;
+        attributes |= MountAttributes::NOEXEC;
     }
     let mut becomes_read_only = false;
     if !sandbox.writes_volumes {
-        attributes |= libc::MOUNT_ATTR_RDONLY;
+        attributes |= MountAttributes::RDONLY;
         let flags = statvfs(c".").at(Step::Volumes)?.flags();
         becomes_read_only = !flags.contains(FsFlags::ST_RDONLY);
     }
-    match super::restrict_tree_here(attributes) {
+    let none = MountAttributes::empty();
+    match set_attributes_to(libc::AT_RECURSIVE, AT_FDCWD, attributes, none, None) {
         // Before Linux 5.12.
         Err(Errno::ENOSYS | Errno::EPERM) => {
             restrict_here(sandbox)?;
@@ -287,7 +303,7 @@ fn restrict_root(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
         done => done.at(Step::Copy)?,
     }
     if becomes_read_only {
-        super::make_writable_here().at(Step::Volumes)?;
+        set_attributes(AT_FDCWD, none, MountAttributes::RDONLY, None).at(Step::Volumes)?;
     }
     Ok(())
 }
@@ -321,7 +337,7 @@ fn restrict_here(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
 /// reference to the covered directory, or None if there is none.
 fn mask(name: &std::ffi::CStr, read_only: MsFlags) -> Result<Option<OwnedFd>, SandboxFailure> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let directory = match openat(nix::fcntl::AT_FDCWD, name, flags, Mode::empty()) {
+    let directory = match openat(AT_FDCWD, name, flags, Mode::empty()) {
         Ok(directory) => directory,
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(None),
         Err(errno) => return Err(errno).at(Step::Mask),
@@ -352,7 +368,7 @@ fn name_program(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     if here.st_dev == fstat(&below).at(Step::Mask)?.st_dev {
         return Err(Errno::EXDEV).at(Step::Mask);
     }
-    let cwd = nix::fcntl::AT_FDCWD;
+    let cwd = AT_FDCWD;
     mkdirat(cwd, c"fd", Mode::from_bits_truncate(0o755)).at(Step::Mask)?;
     chdir(c"fd").at(Step::Mask)?;
     let mut digits = [0; 12];
@@ -415,7 +431,7 @@ fn become_owner(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
             inheritable: 0,
         };
         entering.set().at(Step::UserNamespace)?;
-        super::enter_user_namespace(namespace).at(Step::UserNamespace)?;
+        setns(namespace, CloneFlags::CLONE_NEWUSER).at(Step::UserNamespace)?;
         // setns grants full sets, and may make the process dumpable.
         drop_bounding_set(shield);
         prctl::set_dumpable(false).at(Step::UserNamespace)?;
@@ -482,11 +498,6 @@ fn limit_resources() -> Result<(), SandboxFailure> {
     Ok(())
 }
 
-/// Sets no_new_privs and the system-call filter.
-fn forbid_calls(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
-    install(sandbox.filter).at(Step::Filter)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -529,7 +540,7 @@ mod tests {
 
     #[test]
     fn failures_survive_the_pipe() {
-        for (number, step) in Step::ALL.into_iter().enumerate() {
+        for (number, (step, _)) in STEPS.into_iter().enumerate() {
             assert_eq!(step as usize, number);
             let failure = SandboxFailure {
                 step,
