@@ -24,7 +24,7 @@ impl CharLinks {
     ///
     /// # Errors
     /// `ENOTDIR` for a link; the system's.
-    pub fn open(path: &Path) -> Result<Self, Errno> {
+    fn open(path: &Path) -> Result<Self, Errno> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         open(path, flags, Mode::empty()).map(Self)
     }

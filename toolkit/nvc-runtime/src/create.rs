@@ -20,7 +20,7 @@ use crate::job::{GpuRequest, Job, nodes};
 use crate::log::Log;
 use crate::modes;
 use crate::place::Place;
-use crate::{char_links, crun, injection, mount_namespace, protection, spec_edits};
+use crate::{crun, injection, mount_namespace, protection, spec_edits};
 
 /// What upstream says before a failure to read or understand a request.
 pub(crate) const NOT_CREATED: &str = "failed to create NVIDIA Container Runtime";
@@ -149,7 +149,6 @@ fn grant(
     if spec == before {
         return Ok(());
     }
-    char_links::make(&spec, Path::new("/dev"));
     let written = bundle::replace(&place.file, &spec.text());
     written.map_err(|error| {
         let (file, cause) = (place.file.display(), cause::text(&error));

@@ -20,7 +20,6 @@ mod job;
 mod modes;
 
 // changes of config.json
-mod char_links;
 mod control_nodes;
 mod crun;
 mod hook_program;
