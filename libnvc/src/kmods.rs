@@ -24,17 +24,17 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use log::{info, warn};
+use log::{debug, info, warn};
 use nix::errno::Errno;
 
 use crate::directory::{Entry, names};
 use crate::error::{Error, Result, errno_text};
 use crate::host::{CONTROL_MINOR, MODESET_MINOR};
 use crate::host::{
-    DeviceNode, DeviceNumber, DriverConfig, DriverRoot, ImexChannels, NVIDIA_MAJOR,
+    DeviceNode, DeviceNumber, DriverConfig, DriverRoot, ImexChannels, NVIDIA_MAJOR, NodeOwner,
     in_user_namespace, majors, nvcaps, procfs, wsl,
 };
-use crate::kmods::mknod::{Nodes, Permissions};
+use crate::kmods::mknod::{FOR_ALL, Nodes, owner_of_capability, owner_of_driver};
 use crate::kmods::modprobe::Modules;
 use crate::kmods::pci::GpuCount;
 use crate::options::LibraryOptions;
@@ -93,7 +93,7 @@ pub(crate) fn new_channels(
         return Vec::new();
     }
     let known = ImexChannels::read(root);
-    let Some(owner) = Permissions::of_driver(&params(root)).owner() else {
+    let Some(owner) = owner_of_driver(&params(root)) else {
         return Vec::new();
     };
     let nodes: Vec<_> = channels
@@ -168,12 +168,12 @@ impl<'r> ModuleLoader<'r> {
         // The driver's major numbers are known only now.
         let devices = self.read(majors::PATH).unwrap_or_default();
         let major = |name| majors::major(devices.as_bytes(), name);
-        let params = Permissions::of_driver(&params(self.root));
+        let owner = owner_of_driver(&params(self.root));
 
-        self.driver_node("nvidiactl", CONTROL_MINOR, params);
+        self.driver_node("nvidiactl", CONTROL_MINOR, owner);
         let gpus = self.gpu_minors();
         for minor in &gpus {
-            self.driver_node(&format!("nvidia{minor}"), *minor, params);
+            self.driver_node(&format!("nvidia{minor}"), *minor, owner);
         }
         if let Some(major) = major("nvidia-caps") {
             self.capabilities(major, &gpus);
@@ -183,15 +183,15 @@ impl<'r> ModuleLoader<'r> {
             let devices = self.read(majors::PATH).unwrap_or_default();
             match majors::major(devices.as_bytes(), UVM) {
                 Some(major) => {
-                    self.node(UVM, DeviceNumber { major, minor: 0 }, Permissions::DEFAULT);
+                    self.node(UVM, DeviceNumber { major, minor: 0 }, Some(FOR_ALL));
                     let tools = DeviceNumber { major, minor: 1 };
-                    self.node("nvidia-uvm-tools", tools, Permissions::DEFAULT);
+                    self.node("nvidia-uvm-tools", tools, Some(FOR_ALL));
                 }
                 None => self.problem("no nvidia-uvm in /proc/devices".to_owned()),
             }
         }
         if self.loaded(&mut modules, "nvidia-modeset") {
-            self.driver_node("nvidia-modeset", MODESET_MINOR, params);
+            self.driver_node("nvidia-modeset", MODESET_MINOR, owner);
         }
     }
 
@@ -243,8 +243,8 @@ impl<'r> ModuleLoader<'r> {
         for text in texts {
             if let Some(minor) = procfs::number(&text, "DeviceFileMinor") {
                 let name = format!("nvidia-caps/nvidia-cap{minor}");
-                let permissions = Permissions::of_capability(&text);
-                self.node(&name, DeviceNumber { major, minor }, permissions);
+                let owner = owner_of_capability(&text);
+                self.node(&name, DeviceNumber { major, minor }, owner);
             }
         }
     }
@@ -264,19 +264,23 @@ impl<'r> ModuleLoader<'r> {
         self.directory(IMEX);
         for node in channels {
             let name = format!("{IMEX}/{}", node.path.file_name().display());
-            let permissions = node.owner.map_or(Permissions::DEFAULT, Permissions::from);
-            self.node(&name, node.number, permissions);
+            self.node(&name, node.number, node.owner.or(Some(FOR_ALL)));
         }
     }
 
-    fn driver_node(&mut self, name: &str, minor: u32, permissions: Permissions) {
+    fn driver_node(&mut self, name: &str, minor: u32, owner: Option<NodeOwner>) {
         let major = NVIDIA_MAJOR;
-        self.node(name, DeviceNumber { major, minor }, permissions);
+        self.node(name, DeviceNumber { major, minor }, owner);
     }
 
-    fn node(&mut self, name: &str, number: DeviceNumber, permissions: Permissions) {
-        let done = self.nodes.ensure(name, number, permissions);
-        self.done("device node", name, done);
+    /// Creates or corrects a node, unless it has no owner because the administrator forbids that.
+    fn node(&mut self, name: &str, number: DeviceNumber, owner: Option<NodeOwner>) {
+        if let Some(owner) = owner {
+            let done = self.nodes.ensure(name, number, owner);
+            self.done("device node", name, done);
+        } else {
+            debug!("the driver's parameters forbid creating /dev/{name}");
+        }
     }
 
     fn directory(&mut self, name: &str) {

@@ -9,7 +9,7 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use log::{debug, info};
+use log::info;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::{self, FchmodatFlags, Mode, SFlag, makedev};
@@ -20,61 +20,34 @@ use crate::host::{DeviceNumber, DriverRoot, NodeOwner};
 use crate::inroot;
 use crate::path::HostPath;
 
-/// Owner and mode of a node, and whether it may be created at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Permissions {
-    allowed: bool,
-    owner: NodeOwner,
-}
+/// Every user may use the node.
+pub(super) const FOR_ALL: NodeOwner = NodeOwner {
+    mode: 0o666,
+    uid: 0,
+    gid: 0,
+};
 
-impl Permissions {
-    pub(super) const DEFAULT: Self = Self {
-        allowed: true,
-        owner: NodeOwner {
-            mode: 0o666,
-            uid: 0,
-            gid: 0,
-        },
+/// Returns the owner and mode of the driver's nodes by /proc/driver/nvidia/params; None if none may be created.
+pub(super) fn owner_of_driver(params: &str) -> Option<NodeOwner> {
+    let owner = NodeOwner {
+        mode: mode(params),
+        uid: number(params, "DeviceFileUID").unwrap_or(0),
+        gid: number(params, "DeviceFileGID").unwrap_or(0),
     };
-
-    /// Parses /proc/driver/nvidia/params.
-    pub(super) fn of_driver(params: &str) -> Self {
-        Self {
-            allowed: number(params, "ModifyDeviceFiles") != Some(0),
-            owner: NodeOwner {
-                mode: mode(params),
-                uid: number(params, "DeviceFileUID").unwrap_or(0),
-                gid: number(params, "DeviceFileGID").unwrap_or(0),
-            },
-        }
-    }
-
-    /// Returns owner and mode; None if the node may not be created.
-    pub(super) fn owner(self) -> Option<NodeOwner> {
-        self.allowed.then_some(self.owner)
-    }
-
-    /// Parses a capability's file.
-    pub(super) fn of_capability(text: &str) -> Self {
-        Self {
-            allowed: number(text, "DeviceFileModify") != Some(0),
-            owner: NodeOwner {
-                mode: mode(text),
-                ..Self::DEFAULT.owner
-            },
-        }
-    }
+    (number(params, "ModifyDeviceFiles") != Some(0)).then_some(owner)
 }
 
-impl From<NodeOwner> for Permissions {
-    fn from(owner: NodeOwner) -> Self {
-        let allowed = true;
-        Self { allowed, owner }
-    }
+/// Returns the same for a capability by its file.
+pub(super) fn owner_of_capability(text: &str) -> Option<NodeOwner> {
+    let owner = NodeOwner {
+        mode: mode(text),
+        ..FOR_ALL
+    };
+    (number(text, "DeviceFileModify") != Some(0)).then_some(owner)
 }
 
 fn mode(text: &str) -> u32 {
-    number(text, "DeviceFileMode").map_or(Permissions::DEFAULT.owner.mode, |mode| mode & 0o777)
+    number(text, "DeviceFileMode").map_or(FOR_ALL.mode, |mode| mode & 0o777)
 }
 
 /// Creates nodes in one driver root.
@@ -111,15 +84,11 @@ impl<'r> Nodes<'r> {
         &self,
         name: &str,
         number: DeviceNumber,
-        permissions: Permissions,
+        owner: NodeOwner,
     ) -> Result<(), Errno> {
-        if !permissions.allowed {
-            debug!("the driver's parameters forbid creating /dev/{name}");
-            return Ok(());
-        }
         let path = HostPath::new("/dev").join(name);
         let directory = open_directory(self.root, &path.parent())?;
-        ensure_node(&directory, &path, number, permissions)?;
+        ensure_node(&directory, &path, number, owner)?;
         if let Some(char) = &self.char {
             ensure_link(char, &number.to_string(), &format!("../{name}"))?;
         }
@@ -131,7 +100,7 @@ fn ensure_node(
     directory: &OwnedFd,
     path: &HostPath,
     number: DeviceNumber,
-    permissions: Permissions,
+    owner: NodeOwner,
 ) -> Result<(), Errno> {
     let name = path.file_name();
     match stat::fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -139,10 +108,10 @@ fn ensure_node(
             // Set up by the administrator.
             SFlag::S_IFLNK => return Ok(()),
             SFlag::S_IFCHR if DeviceNumber::from_rdev(found.st_rdev) == number => {
-                if NodeOwner::of(&found) == permissions.owner {
+                if NodeOwner::of(&found) == owner {
                     return Ok(());
                 }
-                return own(directory, path, number, permissions);
+                return own(directory, path, number, owner);
             }
             _ => {
                 info!("replacing {path}, which is not the expected device");
@@ -152,7 +121,7 @@ fn ensure_node(
         Err(Errno::ENOENT) => {}
         Err(errno) => return Err(errno),
     }
-    match make(directory, path, number, permissions) {
+    match make(directory, path, number, owner) {
         // Another process has created the same node.
         Err(Errno::EEXIST) => Ok(()),
         done => done,
@@ -164,14 +133,14 @@ fn make(
     directory: &OwnedFd,
     path: &HostPath,
     number: DeviceNumber,
-    permissions: Permissions,
+    owner: NodeOwner,
 ) -> Result<(), Errno> {
     info!("creating device node {path}");
     let device = makedev(number.major.into(), number.minor.into());
-    let mode = Mode::from_bits_truncate(permissions.owner.mode);
+    let mode = Mode::from_bits_truncate(owner.mode);
     stat::mknodat(directory, path.file_name(), SFlag::S_IFCHR, mode, device)?;
     // The umask may have cleared bits.
-    own(directory, path, number, permissions)
+    own(directory, path, number, owner)
 }
 
 /// Creates a node in /dev that every user may use, without its link. An existing file of that name is left alone.
@@ -181,7 +150,7 @@ fn make(
 pub(super) fn create(root: &DriverRoot, name: &str, number: DeviceNumber) -> Result<(), Errno> {
     let path = HostPath::new("/dev").join(name);
     let directory = open_directory(root, &path.parent())?;
-    match make(&directory, &path, number, Permissions::DEFAULT) {
+    match make(&directory, &path, number, FOR_ALL) {
         Err(Errno::EEXIST) if root.exists(&path)? => Ok(()),
         done => done,
     }
@@ -192,13 +161,13 @@ fn own(
     directory: &OwnedFd,
     path: &HostPath,
     number: DeviceNumber,
-    permissions: Permissions,
+    owner: NodeOwner,
 ) -> Result<(), Errno> {
     let node = open_child(directory.as_fd(), path.file_name(), SFlag::S_IFCHR)?;
     if DeviceNumber::from_rdev(inroot::stat(node.as_fd())?.st_rdev) != number {
         return Err(Errno::ESTALE);
     }
-    let NodeOwner { mode, uid, gid } = permissions.owner;
+    let NodeOwner { mode, uid, gid } = owner;
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     fchownat(&node, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)?;
     chmod(node.as_fd(), mode)
@@ -270,7 +239,7 @@ mod tests {
                 minor: 0,
             },
         );
-        let done = own(&directory, &path, number, Permissions::DEFAULT);
+        let done = own(&directory, &path, number, FOR_ALL);
         assert_eq!(done, Err(Errno::ESTALE));
         let mode = shadow.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -278,30 +247,24 @@ mod tests {
 
     #[test]
     fn permissions_by_text() {
+        let owner = NodeOwner {
+            mode: 0o660,
+            uid: 1,
+            gid: 2,
+        };
         for (text, expected) in [
-            ("", Permissions::DEFAULT),
+            ("", Some(FOR_ALL)),
+            ("ModifyDeviceFiles: 1\nDeviceFileMode: 438\n", Some(FOR_ALL)),
             (
-                "ModifyDeviceFiles: 1\nDeviceFileMode: 438\n",
-                Permissions::DEFAULT,
+                "DeviceFileUID: 1\nDeviceFileGID: 2\nDeviceFileMode: 432\n",
+                Some(owner),
             ),
-            (
-                "ModifyDeviceFiles: 0\nDeviceFileUID: 1\nDeviceFileGID: 2\nDeviceFileMode: 432\n",
-                Permissions {
-                    allowed: false,
-                    owner: NodeOwner {
-                        mode: 0o660,
-                        uid: 1,
-                        gid: 2,
-                    },
-                },
-            ),
+            ("ModifyDeviceFiles: 0\nDeviceFileUID: 1\n", None),
         ] {
-            assert_eq!(Permissions::of_driver(text), expected);
+            assert_eq!(owner_of_driver(text), expected);
         }
-        let capability = Permissions::of_capability(
-            "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n",
-        );
-        assert_eq!(capability.owner.mode, 0o400);
-        assert!(capability.allowed);
+        let text = "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n";
+        let capability = owner_of_capability(text).unwrap();
+        assert_eq!(capability.mode, 0o400);
     }
 }
