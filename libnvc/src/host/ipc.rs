@@ -4,12 +4,13 @@
 //! container with a volume of /tmp, could put a symlink there; following it would expose any socket or directory of the
 //! host to containers, so it is refused.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use log::{debug, info, warn};
 use nix::errno::Errno;
-use nix::sys::stat::SFlag;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, SFlag};
 use serde::{Deserialize, Serialize};
 
 use crate::capability::Capability;
@@ -19,6 +20,7 @@ use crate::host::{DriverFile, DriverRoot, FileClass, in_user_namespace};
 use crate::inroot::{self, Walk};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
+use crate::sys::xattr;
 
 /// The directories of sockets; one is usually a link to the other.
 const RUN: [&str; 2] = ["/var/run", "/run"];
@@ -152,7 +154,12 @@ impl Place {
         let stat = inroot::stat(fd.as_fd())?;
         let kind = inroot::kind(&stat);
         let is_ours = is_ours(stat.st_uid);
-        let others = if stat.st_gid == 0 { 0o002 } else { 0o022 };
+        // With an access list the group's bits are those of the users on it.
+        let is_groups = stat.st_gid == 0
+            && (stat.st_mode & 0o022 != 0o020
+                || kind != SFlag::S_IFDIR
+                || !has_access_list(fd.as_fd()));
+        let others = if is_groups { 0o002 } else { 0o022 };
         // A link may be another name of one that is ours.
         let keeps = |above: &Self| above.is_sticky && is_ours && kind == SFlag::S_IFDIR;
         let stays = above.is_none_or(|above| !above.is_open || keeps(above));
@@ -165,6 +172,15 @@ impl Place {
             is_sticky: stays && is_ours && stat.st_mode & libc::S_ISVTX != 0,
         })
     }
+}
+
+/// Returns true if a directory has an access list, or may have one.
+fn has_access_list(directory: BorrowedFd<'_>) -> bool {
+    // Attributes cannot be read by reference.
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let list = openat(directory, ".", flags, Mode::empty())
+        .and_then(|readable| xattr::get(readable, c"system.posix_acl_access"));
+    !matches!(list, Err(Errno::ENODATA | Errno::EOPNOTSUPP))
 }
 
 /// Returns true if a file's owner is root or the caller, or a user that the caller's user namespace does not map: there
@@ -215,6 +231,45 @@ mod tests {
         std::fs::write(at("run/nvidia-fabricmanager/socket"), "").unwrap();
         std::fs::write(at("file"), "").unwrap();
         assert_eq!(find(Some("/file"), all), [socket]);
+    }
+
+    /// The mode of a directory with an access list does not say who may write.
+    #[test]
+    fn links_in_a_directory_with_an_access_list_are_not_followed() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        for path in ["mps", "links"] {
+            std::fs::create_dir(at(path)).unwrap();
+        }
+        std::os::unix::fs::symlink("/mps", at("links/mps")).unwrap();
+        std::fs::set_permissions(at("links"), PermissionsExt::from_mode(0o775)).unwrap();
+        let root = DriverRoot::open(dir.path()).unwrap();
+        let find = || find(&root, Some(Path::new("/links/mps")), DriverOptions::empty());
+        let is_roots = inroot::stat(std::fs::File::open(at("links")).unwrap().as_fd())
+            .is_ok_and(|stat| stat.st_gid == 0);
+        assert_eq!(find().len(), usize::from(is_roots));
+        // The owner, user 1000, the group, the mask, all others.
+        let entries = [
+            (1, 7, u32::MAX),
+            (2, 7, 1000),
+            (4, 5, u32::MAX),
+            (16, 7, u32::MAX),
+            (32, 5, u32::MAX),
+        ];
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (kind, permissions, id) in entries {
+            list.extend([kind, 0, permissions, 0]);
+            list.extend(id.to_le_bytes());
+        }
+        let links = std::fs::File::open(at("links")).unwrap();
+        match xattr::set(links, c"system.posix_acl_access", &list) {
+            Err(Errno::EOPNOTSUPP) => {}
+            done => {
+                done.unwrap();
+                assert!(find().is_empty());
+            }
+        }
     }
 
     #[test]
