@@ -9,7 +9,7 @@ mod wsl;
 use std::path::Path;
 
 use libnvc::host::nodes::IMEX_DIRECTORY;
-use libnvc::host::{DriverInfo, GpusAsked};
+use libnvc::host::{DriverInfo, DriverRoot, GpusAsked};
 use libnvc::plan::{Intent, Item, What};
 use libnvc::request::{Placement, Request};
 use libnvc::{Error, ErrorKind, Result};
@@ -34,14 +34,14 @@ pub(super) fn find(options: &Find, request: &Request) -> Result<Content> {
 /// Works like [`find`], but leaves a Jetson to the caller.
 pub(super) fn find_unless_jetson(options: &Find, request: Request) -> Result<Automatic<Content>> {
     // Some modes look for no more than nodes, and would say that there are none.
-    driver::dev_root(options)?;
+    let dev_root = driver::dev_root(options)?;
     if options.mode == Mode::Auto && options.files != Files::AtStart {
-        return auto(options, request);
+        return auto(options, request, &dev_root);
     }
-    of_mode(options, request).map(Automatic::found)
+    of_mode(options, request, &dev_root).map(Automatic::found)
 }
 
-fn of_mode(options: &Find, request: Request) -> Result<Content> {
+fn of_mode(options: &Find, request: Request, dev_root: &DriverRoot) -> Result<Content> {
     let live = options.files == Files::AtStart;
     if live && !matches!(options.mode, Mode::Auto | Mode::Nvml) {
         let text =
@@ -50,7 +50,7 @@ fn of_mode(options: &Find, request: Request) -> Result<Content> {
     }
     match options.mode {
         // Only that mode finds files when a container starts.
-        Mode::Auto => nvml::find(options, request),
+        Mode::Auto => nvml::find(options, request, dev_root),
         Mode::Csv => jetson::find(options, &request),
         Mode::Gdrcopy => feature(options, Feature::Gdrcopy),
         Mode::Gds => feature(options, Feature::Gds),
@@ -58,13 +58,13 @@ fn of_mode(options: &Find, request: Request) -> Result<Content> {
         Mode::Management => management(options),
         Mode::MigCaps => mig_caps::find(options, &request),
         Mode::Mofed => feature(options, Feature::Mofed),
-        Mode::Nvml => nvml::find(options, request),
+        Mode::Nvml => nvml::find(options, request, dev_root),
         Mode::Nvswitch => feature(options, Feature::Nvswitch),
         Mode::Wsl => wsl::find(options, request),
     }
 }
 
-fn auto(options: &Find, request: Request) -> Result<Automatic<Content>> {
+fn auto(options: &Find, request: Request, dev_root: &DriverRoot) -> Result<Automatic<Content>> {
     if Path::new("/dev/dxg").exists() {
         return wsl::find(options, request).map(Automatic::found);
     }
@@ -73,7 +73,7 @@ fn auto(options: &Find, request: Request) -> Result<Automatic<Content>> {
         let driver = csv::Driver::unasked(root, &options.query);
         return Ok(Automatic::Jetson(driver));
     }
-    let planned = nvml::plan_unless_jetson(options, request, platform::is_tegra(root))?;
+    let planned = nvml::plan_unless_jetson(options, request, dev_root, platform::is_tegra(root))?;
     planned.and_then(|plan| Ok(nvml::content(options, plan)))
 }
 

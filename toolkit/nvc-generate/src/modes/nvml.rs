@@ -1,7 +1,9 @@
 //! Plans the GPUs and MIG devices that NVML lists.
 
 use libnvc::Result;
-use libnvc::host::{CharDrivers, DeviceInfo, DriverInfo, DriverSession, GpusAsked, nodes};
+use libnvc::host::{
+    CharDrivers, DeviceInfo, DriverInfo, DriverRoot, DriverSession, GpusAsked, nodes,
+};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{self, Plan};
 use libnvc::request::Request;
@@ -30,17 +32,22 @@ pub struct DriverPlan {
 /// The driver does not respond, or the devices' forms or names are unknown; those of [`libnvc::plan::plan`], with their
 /// phase.
 pub fn plan(options: &Find, request: Request) -> Result<DriverPlan> {
+    plan_in(options, request, &driver::dev_root(options)?)
+}
+
+fn plan_in(options: &Find, request: Request, dev_root: &DriverRoot) -> Result<DriverPlan> {
     let mut session = driver::session(options, GpusAsked::Named(request.devices.ids.clone()))?;
     // While NVML is busy: its version is almost always that of the libraries.
     let files = early_files(options);
     session.ready()?;
-    plan_answered(options, request, session, files)
+    plan_answered(options, request, dev_root, session, files)
 }
 
 /// Works like [`plan`], unless the answers are those of a Jetson.
 pub(super) fn plan_unless_jetson(
     options: &Find,
     request: Request,
+    dev_root: &DriverRoot,
     has_tegra_files: bool,
 ) -> Result<Automatic<DriverPlan>> {
     let mut session = driver::session(options, GpusAsked::Named(request.devices.ids.clone()))?;
@@ -54,7 +61,7 @@ pub(super) fn plan_unless_jetson(
     }
     listed?;
     let files = files.or_else(|| early_files(options));
-    plan_answered(options, request, session, files).map(Automatic::found)
+    plan_answered(options, request, dev_root, session, files).map(Automatic::found)
 }
 
 /// Returns the driver's files by the version in their names.
@@ -65,6 +72,7 @@ fn early_files(options: &Find) -> Option<Result<DriverInfo>> {
 fn plan_answered(
     options: &Find,
     mut request: Request,
+    dev_root: &DriverRoot,
     mut session: DriverSession,
     files: Option<Result<DriverInfo>>,
 ) -> Result<DriverPlan> {
@@ -72,9 +80,8 @@ fn plan_answered(
     let version = session.reported_versions().ok();
     let version = version.map(|versions| versions.driver);
     let warning = none_of_all(options, &info, &mut request);
-    let dev_root = driver::dev_root(options)?;
     let drivers = CharDrivers::discover();
-    let mut chosen = devices::choose(options, &request, &info, &dev_root, &drivers)?;
+    let mut chosen = devices::choose(options, &request, &info, dev_root, &drivers)?;
     chosen.missing.extend(warning);
     let mut driver = match (files, version) {
         (None, _) => DriverInfo::default(),
@@ -83,7 +90,7 @@ fn plan_answered(
         // The driver does not report its version.
         (Some(files), None) => files?,
     };
-    driver.devices = nodes::of_specification(&dev_root, &drivers, &mut chosen.missing);
+    driver.devices = nodes::of_specification(dev_root, &drivers, &mut chosen.missing);
     match session.versions() {
         Ok(versions) => driver.versions = versions,
         // There is nothing to compare.
@@ -124,8 +131,8 @@ fn none_of_all(options: &Find, info: &DeviceInfo, request: &mut Request) -> Opti
     Some(NO_GPU.into())
 }
 
-pub(super) fn find(options: &Find, request: Request) -> Result<Content> {
-    Ok(content(options, plan(options, request)?))
+pub(super) fn find(options: &Find, request: Request, dev_root: &DriverRoot) -> Result<Content> {
+    Ok(content(options, plan_in(options, request, dev_root)?))
 }
 
 /// Returns the devices of a plan.
