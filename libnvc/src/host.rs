@@ -48,14 +48,12 @@ pub mod query;
 
 // all of it
 mod asked;
-mod driver;
 mod session;
 
 pub use arch::Abi;
 pub use asked::GpusAsked;
 pub use cuda::{CudaFacts, cuda_facts};
 pub use device::{DeviceInfo, FailedGpu};
-pub(crate) use driver::{DriverEnvironment, check};
 pub use file::{DriverFile, FileClass, FileLink, NamedLibrary};
 pub(crate) use identity::mapped;
 pub use identity::{Identity, in_user_namespace};

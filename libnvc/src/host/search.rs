@@ -25,18 +25,19 @@ pub(super) use programs::path_of;
 use sonames::link_by_soname;
 
 /// Which files to find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Contents {
     /// Those that requests can have: the catalogue's.
     Catalogue(DriverOptions),
     /// All, also those that only the host's programs use.
+    #[default]
     All,
     /// The files for graphics that the catalogue does not name.
     Graphics,
 }
 
 /// Files to find, and where the caller wants to search first: paths below the driver root.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct FileSearch {
     /// The files.
     pub contents: Contents,
@@ -65,15 +66,7 @@ impl FileSearch {
     pub fn new(contents: Contents) -> Self {
         Self {
             contents,
-            libraries: Vec::new(),
-            ldcache: None,
-            configuration: Vec::new(),
-            data: Vec::new(),
-            programs: Vec::new(),
-            explicit: false,
-            further: Vec::new(),
-            no_compat32: false,
-            no_sockets: false,
+            ..Self::default()
         }
     }
 

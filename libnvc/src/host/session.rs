@@ -7,7 +7,7 @@
 //! [`look_ahead`]: DriverSession::look_ahead
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -15,9 +15,10 @@ use super::asked::{self, GpusAsked};
 use super::nvcaps::Capabilities;
 use super::query::{Query, QueryProcess, QueryProgram, QueryRequest};
 use super::{
-    Abi, DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, Identity, ImexChannels,
-    Inventory, ListedGpu, MigAccess, MigDevice, WslDriver, inventory, procfs, search, wsl,
+    Abi, DriverInfo, DriverRoot, DriverVersions, Identity, ImexChannels, Inventory, ListedGpu,
+    MigAccess, MigDevice, WslDriver, inventory, procfs, search, wsl,
 };
+use crate::caller;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{CharDrivers, DeviceInfo, DeviceNode, DriverFile, SharedDevice, ipc, nodes};
 use crate::options::{DriverOptions, LibraryOptions};
@@ -114,7 +115,8 @@ fn request_of(config: &DriverConfig) -> Result<QueryRequest> {
 pub struct DriverSession {
     root: DriverRoot,
     ldcache: Option<HostPath>,
-    environment: DriverEnvironment,
+    /// Search path of the driver's programs; `PATH` if None.
+    path: Option<OsString>,
     wsl: Vec<WslDriver>,
     program: QueryProgram,
     request: QueryRequest,
@@ -237,14 +239,10 @@ impl DriverSession {
             ..request
         };
         let answers = answers(&request)?;
-        let mut environment = DriverEnvironment::of_process();
-        if config.path.is_some() {
-            environment.path.clone_from(&config.path);
-        }
         Ok(Self {
             root,
             ldcache: config.ldcache.clone(),
-            environment,
+            path: config.path.clone(),
             wsl,
             program: config.program.clone(),
             request,
@@ -286,12 +284,12 @@ impl DriverSession {
                 "the kernel module is of driver {module}, the libraries are of {libraries}: load the new module, or reboot"
             );
         }
-        let mps = self.environment.mps_pipe_directory.as_deref();
+        let mps = caller::variable("CUDA_MPS_PIPE_DIRECTORY").filter(|value| !value.is_empty());
         EarlyFiles {
             options,
             module,
             files,
-            ipcs: ipc::find(&self.root, mps, options),
+            ipcs: ipc::find(&self.root, mps.as_deref().map(Path::new), options),
             devices: if self.wsl.is_empty() {
                 Ok(nodes::find(&self.root, options, &CharDrivers::discover()))
             } else {
@@ -302,7 +300,7 @@ impl DriverSession {
 
     /// Finds the files of a version; if it is unknown, of that in the libraries' names.
     fn files(&self, options: DriverOptions, version: Option<&str>) -> Result<DriverInfo> {
-        let path = search::path_of(self.environment.path.as_deref());
+        let path = self.search_path();
         let wanted = search::FileSearch {
             libraries: self.request.library_search.clone(),
             ldcache: self.ldcache.clone(),
@@ -315,6 +313,12 @@ impl DriverSession {
             search::find_wsl(&self.root, options, &wanted, &self.wsl)
         };
         path.and(found)
+    }
+
+    /// Returns the directories of the driver's programs.
+    fn search_path(&self) -> Result<Vec<HostPath>> {
+        let path = self.path.clone().or_else(|| std::env::var_os("PATH"));
+        search::path_of(path.as_deref())
     }
 
     fn version_of_libraries(&self) -> Option<String> {
@@ -359,13 +363,12 @@ impl DriverSession {
         self.answers.settle();
     }
 
-    /// Restarts the query and reads the environment again, so that later answers are current.
+    /// Restarts the query, so that later answers are current.
     ///
     /// # Errors
     /// Those of `Query::start`; the old answers stay.
     pub fn renew(&mut self) -> Result<()> {
         self.answers = Query::start(&self.program, &self.request)?;
-        self.environment = DriverEnvironment::of_process();
         self.found = None;
         self.capabilities = OnceLock::new();
         self.imex = OnceLock::new();
@@ -375,10 +378,14 @@ impl DriverSession {
     /// Waits for the driver's versions, and returns the error that [`info`](Self::info) would return.
     ///
     /// # Errors
-    /// Those of `Query::versions` and `check`.
+    /// Those of `Query::versions`; a loader cache named by the caller that is missing or malformed; `environment variable
+    /// PATH not found`.
     pub fn versions(&mut self) -> Result<DriverVersions> {
         let versions = self.answers.versions()?;
-        super::check(&self.root, self.ldcache.as_ref(), &self.environment)?;
+        if let Some(ldcache) = &self.ldcache {
+            search::read_cache(&self.root, ldcache)?;
+        }
+        self.search_path()?;
         Ok(versions)
     }
 
