@@ -198,11 +198,9 @@ pub fn missing_rule(devices_list: &str, device: DeviceNumber) -> Option<String> 
     v1::Present::parse(devices_list).missing(device)
 }
 
-/// Returns name, GPU and device of each capability in a mig-minors.
-pub fn mig_minors(text: &str) -> Vec<(&str, Option<u32>, u32)> {
-    nvcaps::mig_minors(text)
-        .map(|(name, minor)| (name, nvcaps::gpu_of(name), minor))
-        .collect()
+/// Returns name and device of each capability in a mig-minors.
+pub fn mig_minors(text: &str) -> Vec<(String, u32)> {
+    nvcaps::MigMinors::from(text).0
 }
 
 /// Returns the number on a line `key: number`, in a capability's file and in the kernel module's `params`.

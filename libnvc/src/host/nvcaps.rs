@@ -4,7 +4,6 @@
 //! file names the device's minor number, /proc/devices the major one. /proc/devices and the list of all minor numbers
 //! belong to the kernel and are read from the caller's /proc; the files are read from the driver root.
 
-use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -102,10 +101,8 @@ impl Capabilities {
     /// Returns the devices of all capabilities that each GPU can have, whether or not the instances exist; None if
     /// capabilities are not devices.
     ///
-    /// Reads the kernel's table, over a hundred lines per GPU on the largest machine, once for all of them.
-    ///
     /// # Errors
-    /// `unable to open file for reading: /proc/driver/nvidia-caps/mig-minors: <cause>`.
+    /// Those of [`MigMinors::read`].
     pub fn of_gpus(self, minors: &[u32]) -> Result<Option<Vec<Vec<DeviceNode>>>> {
         if !self.has_devices() {
             return Ok(None);
@@ -113,12 +110,10 @@ impl Capabilities {
         if minors.is_empty() {
             return Ok(Some(Vec::new()));
         }
-        let text = read_file::read_path(MIG_MINORS)
-            .map_err(|errno| Error::file("unable to open file for reading", MIG_MINORS, errno))?;
-        let by_gpu = by_gpu(&String::from_utf8_lossy(&text));
+        let table = MigMinors::read()?;
         let nodes = |gpu: &u32| {
-            let minors = by_gpu.get(gpu).map_or(&[][..], Vec::as_slice).iter();
-            minors.filter_map(|minor| self.node(*minor)).collect()
+            let minors = table.of_gpu(*gpu).into_iter();
+            minors.filter_map(|minor| self.node(minor)).collect()
         };
         Ok(Some(minors.iter().map(nodes).collect()))
     }
@@ -174,14 +169,17 @@ fn collect(
     }
 }
 
-/// The minor numbers of all capabilities by their names, as the kernel's table has them.
+/// The names of all capabilities with their minor numbers, as the kernel's table has them: over a hundred of each GPU.
 #[derive(Clone, Debug, Default)]
-pub struct MigMinors(HashMap<String, u32>);
+pub struct MigMinors(pub(crate) Vec<(String, u32)>);
 
 impl From<&str> for MigMinors {
-    /// Takes the table's text.
+    /// Takes the table's text, with lines such as `gpu0/gi0/ci0/access 4`.
     fn from(text: &str) -> Self {
-        let pairs = mig_minors(text).map(|(name, minor)| (name.to_owned(), minor));
+        let pairs = text.lines().filter_map(|line| {
+            let (name, minor) = line.split_once(' ')?;
+            Some((name.to_owned(), minor.trim().parse().ok()?))
+        });
         Self(pairs.collect())
     }
 }
@@ -190,10 +188,10 @@ impl MigMinors {
     /// Reads the table.
     ///
     /// # Errors
-    /// `open failed: /proc/driver/nvidia-caps/mig-minors: <cause>`.
+    /// `unable to open file for reading: /proc/driver/nvidia-caps/mig-minors: <cause>`.
     pub fn read() -> Result<Self> {
         let text = read_file::read_path(MIG_MINORS).map_err(|errno| {
-            Error::file("open failed", MIG_MINORS, errno)
+            Error::file("unable to open file for reading", MIG_MINORS, errno)
                 .hint("MIG devices need the driver's capability devices")
         })?;
         Ok(Self::from(&*String::from_utf8_lossy(&text)))
@@ -201,15 +199,21 @@ impl MigMinors {
 
     /// Returns the minor number of a capability, such as `config`.
     pub fn number(&self, name: &str) -> Option<u32> {
-        self.0.get(name).copied()
+        let mut all = self.0.iter();
+        all.find_map(|(known, minor)| (known == name).then_some(*minor))
+    }
+
+    /// Returns the minor numbers of all capabilities that a GPU can have.
+    fn of_gpu(&self, gpu: u32) -> Vec<u32> {
+        let start = format!("gpu{gpu}/");
+        let own = self.0.iter().filter(|(name, _)| name.starts_with(&start));
+        own.map(|(_, minor)| *minor).collect()
     }
 
     /// Returns the minor numbers of the nodes that give access to a MIG device; None if the table does not list them.
     pub fn numbers(&self, gpu: u32, mig: &MigDevice) -> Option<[u32; 2]> {
-        let (gi, ci) = (mig.gi, mig.ci);
-        let of_gi = self.0.get(&format!("gpu{gpu}/gi{gi}/access"))?;
-        let of_ci = self.0.get(&format!("gpu{gpu}/gi{gi}/ci{ci}/access"))?;
-        Some([*of_gi, *of_ci])
+        let [of_gi, of_ci] = names(gpu, mig);
+        Some([self.number(&of_gi)?, self.number(&of_ci)?])
     }
 
     /// Returns the nodes that give access to a MIG device: its GPU instance's, then its compute instance's. Adds the
@@ -224,15 +228,12 @@ impl MigMinors {
         (dev_root, drivers): (&DriverRoot, &CharDrivers),
         missing: &mut Vec<String>,
     ) -> Result<Vec<MigAccess>> {
-        let (gi, ci) = (mig.gi, mig.ci);
         let mut found = Vec::new();
-        for (name, directory) in [
-            (format!("gpu{gpu}/gi{gi}/access"), &mig.gi_caps_path),
-            (format!("gpu{gpu}/gi{gi}/ci{ci}/access"), &mig.ci_caps_path),
-        ] {
+        let directories = [&mig.gi_caps_path, &mig.ci_caps_path];
+        for (name, directory) in names(gpu, mig).into_iter().zip(directories) {
             let unknown =
                 || Error::new(ErrorKind::Malformed, format!("{MIG_MINORS} has no {name}"));
-            let minor = self.0.get(&name).ok_or_else(unknown)?;
+            let minor = self.number(&name).ok_or_else(unknown)?;
             let path = HostPath::new(format!("{DEVICES}/nvidia-cap{minor}"));
             let node = nodes::at(dev_root, &path, drivers);
             let node = node.map_err(|error| missing.push(error.message())).ok();
@@ -243,28 +244,13 @@ impl MigMinors {
     }
 }
 
-/// Parses names and minor numbers from the text of mig-minors, e.g. `gpu0/gi0/ci0/access` and 4.
-pub(crate) fn mig_minors(text: &str) -> impl Iterator<Item = (&str, u32)> {
-    text.lines().filter_map(|line| {
-        let (name, minor) = line.split_once(' ')?;
-        Some((name, minor.trim().parse().ok()?))
-    })
-}
-
-/// Returns the GPU that a capability belongs to.
-pub(crate) fn gpu_of(name: &str) -> Option<u32> {
-    name.strip_prefix("gpu")?.split('/').next()?.parse().ok()
-}
-
-/// Groups the minor numbers in the text of mig-minors by GPU.
-fn by_gpu(text: &str) -> HashMap<u32, Vec<u32>> {
-    let mut all = HashMap::<u32, Vec<u32>>::new();
-    for (name, minor) in mig_minors(text) {
-        if let Some(gpu) = gpu_of(name) {
-            all.entry(gpu).or_default().push(minor);
-        }
-    }
-    all
+/// Returns the names of the capabilities that give access to a MIG device: its GPU instance's, its compute instance's.
+fn names(gpu: u32, mig: &MigDevice) -> [String; 2] {
+    let (gi, ci) = (mig.gi, mig.ci);
+    [
+        format!("gpu{gpu}/gi{gi}/access"),
+        format!("gpu{gpu}/gi{gi}/ci{ci}/access"),
+    ]
 }
 
 #[cfg(test)]
@@ -275,8 +261,11 @@ mod tests {
     #[test]
     fn capabilities_of_each_gpu() {
         let text = "config 1\nmonitor 2\ngpu1/gi0/access 138\ngpu1/gi0/ci0/access 139\ngpu10/gi0/access 1353\nodd\ngpu1/x y\n";
-        let expected = [(1, vec![138, 139]), (10, vec![1353])];
-        assert_eq!(by_gpu(text), HashMap::from(expected));
+        let expected = [(0, vec![]), (1, vec![138, 139]), (10, vec![1353])];
+        let table = MigMinors::from(text);
+        for (gpu, minors) in expected {
+            assert_eq!(table.of_gpu(gpu), minors);
+        }
     }
 
     #[test]
