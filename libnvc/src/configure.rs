@@ -153,12 +153,14 @@ impl<'r> Configuration<'r> {
 /// Plans up to this length need fewer descriptors than the usual soft limit of 1024 allows.
 const INTENTS_WITHIN_LIMITS: usize = 300;
 
-/// Signals by which people and supervisors stop a program that may still clean up.
-const INTERRUPTIONS: [Signal; 4] = [
+/// Signals by which people and supervisors stop a program that may still clean up, and that of the limit of files' sizes,
+/// which is an error of the write.
+const INTERRUPTIONS: [Signal; 5] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
     Signal::SIGTERM,
+    Signal::SIGXFSZ,
 ];
 
 impl PreparedRequest<'_> {
@@ -184,7 +186,8 @@ impl PreparedRequest<'_> {
         }
         let waiting = SigSet::from_iter(INTERRUPTIONS).thread_swap_mask(SigmaskHow::SIG_BLOCK);
         let result = self.apply_and(true);
-        if let Ok(before) = waiting {
+        if let Ok(mut before) = waiting {
+            before.add(Signal::SIGXFSZ);
             // Cannot fail for a mask that was in force.
             let _ = before.thread_set_mask();
         }

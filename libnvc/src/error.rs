@@ -134,7 +134,10 @@ impl Error {
     pub fn system(operation: impl Into<String>, errno: Errno) -> Self {
         let mut error = Self::new(ErrorKind::System, operation);
         error.0.cause = Some(Cause::System(errno));
-        error
+        match errno {
+            Errno::EMFILE => error.hint("raise the limit of open files: ulimit -n, LimitNOFILE="),
+            _ => error,
+        }
     }
 
     /// Describes a failed system call on a file: `<operation>: <path>: <cause>`.

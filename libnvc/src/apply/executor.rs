@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::mpsc::Receiver;
 
 use nix::errno::Errno;
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmodat};
 
 use crate::apply::cache_update::{Update, UpdateContext, add_mounted};
@@ -49,6 +50,8 @@ impl<'a> Executor<'a> {
     /// Moves the calling thread into a container permanently.
     pub(super) fn enter(container: &'a Container, no_volumes: bool) -> Result<Self> {
         let descriptors = own_descriptors()?;
+        // A write beyond the limit of files' sizes must be an error, and undone.
+        let _ = SigSet::from(Signal::SIGXFSZ).thread_block();
         let mut callers = Callers::record(container, &descriptors)?;
         let (root, umask) = enter(container)?;
         become_owner(container.process.owner(), &mut callers)?;

@@ -22,6 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
     ];
     tests.extend(nvc_testkit::tests![&[Root, Program("prlimit")];
         no_descriptor_is_left,
+        files_are_limited,
         no_memory_is_left,
     ]);
     tests.extend(nvc_testkit::tests![&[Root, Program("gcc")]; no_descriptor_is_left_in_c]);
@@ -151,6 +152,17 @@ fn one_directory_is_read_only() {
         let warning = "nvidia-container-cli: warning: skipped (optional): ";
         let mut lines = outcome.stderr.lines();
         assert!(lines.all(|line| line.starts_with(warning)), "{outcome:#?}");
+    }
+}
+
+/// The signal of this limit would end the program in the middle.
+fn files_are_limited() {
+    for limit in [0, 100] {
+        let container = container();
+        let before = State::of(&container);
+        let outcome = limited("fsize", limit, &container);
+        assert_failed(&outcome, "file too large");
+        before.assert_unchanged(&container);
     }
 }
 
