@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use log::info;
 use nix::errno::Errno;
@@ -18,6 +19,9 @@ use crate::path::HostPath;
 use crate::sys;
 
 const DEFAULT_PROGRAM: &str = "/sbin/modprobe";
+
+/// How long loading a module may take: with many GPUs, half a minute.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The reason why a module is not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +75,7 @@ impl Modules {
             .transpose()
             .map_err(|errno| NotLoaded::Program(place.clone(), errno))?;
         let other = other.as_ref().map(AsFd::as_fd);
-        let status = sys::modprobe::run(other, &program, name);
+        let status = sys::modprobe::run(other, &program, name, PATIENCE);
         let status = status.map_err(|error| NotLoaded::Run(place.clone(), error))?;
         *self = Self::default();
         // modprobe succeeds for a blacklisted module, and fails if another process was faster.

@@ -5,15 +5,21 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use caps::{CapSet, Capability};
 use log::debug;
+use nix::unistd::Pid;
 
-/// Runs `program <module>` in a root, or in the caller's own if there is none, without output, and waits for it.
+use super::process::wait_for_end;
+
+/// Runs `program <module>` in a root, or in the caller's own if there is none, without output, and waits for it as long
+/// as `patience`.
 pub(crate) fn run(
     root: Option<BorrowedFd<'_>>,
     program: &Path,
     module: &str,
+    patience: Duration,
 ) -> io::Result<ExitStatus> {
     let mut command = Command::new(program);
     command
@@ -42,7 +48,15 @@ pub(crate) fn run(
                 let text = "CAP_SYS_MODULE is missing";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
             }
-            command.status()
+            let mut child = command.spawn()?;
+            let id = i32::try_from(child.id()).map(Pid::from_raw);
+            // Kernels that cannot wait so wait for the end.
+            if id.is_ok_and(|id| wait_for_end(id, patience).is_ok()) && child.try_wait()?.is_none()
+            {
+                child.kill()?;
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not end"));
+            }
+            child.wait()
         });
         thread
             .join()
@@ -94,13 +108,15 @@ mod tests {
 
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(100);
+
     #[test]
     #[ignore = "needs root"]
     fn runs_in_the_root() {
         let dir = tempfile::tempdir().unwrap();
         let root = File::open(dir.path()).unwrap();
         let root = Some(root.as_fd());
-        let error = run(root, Path::new("/proc/self/exe"), "nvidia").unwrap_err();
+        let error = run(root, Path::new("/proc/self/exe"), "nvidia", LONG).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         // Static, so that it runs in an empty root.
         let source = dir.path().join("p.c");
@@ -108,7 +124,7 @@ mod tests {
             #include <sys/prctl.h>\n#include <unistd.h>\n\
             static int may(int c) { return prctl(PR_CAPBSET_READ, c); }\n\
             extern char **environ;\n\
-            int main(int c, char **v) { return !(c == 2 && !strcmp(v[1], \"nvidia\") \
+            int main(int c, char **v) { if (c == 2 && !strcmp(v[1], \"hangs\")) pause(); return !(c == 2 && !strcmp(v[1], \"nvidia\") \
             && !access(\"/p.c\", F_OK) && !access(\"p.c\", F_OK) \
             && !strcmp(environ[0], \"PATH=/sbin\") && !environ[1] \
             && may(CAP_SYS_MODULE) && may(CAP_DAC_OVERRIDE) \
@@ -117,8 +133,14 @@ mod tests {
         let mut compiler = Command::new("cc");
         compiler.arg("-static").arg("-o").arg(dir.path().join("p"));
         assert!(compiler.arg(source).status().unwrap().success());
-        assert!(run(root, Path::new("/p"), "nvidia").unwrap().success());
-        assert!(!run(root, Path::new("/p"), "other").unwrap().success());
+        assert!(
+            run(root, Path::new("/p"), "nvidia", LONG)
+                .unwrap()
+                .success()
+        );
+        assert!(!run(root, Path::new("/p"), "other", LONG).unwrap().success());
+        let error = run(root, Path::new("/p"), "hangs", Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     /// Such a program would have no capability that a container's root lacks, but the host's root directory.
@@ -133,7 +155,7 @@ mod tests {
         caps::clear(None, CapSet::Inheritable).unwrap();
         caps::drop(None, CapSet::Effective, Capability::CAP_SYS_MODULE).unwrap();
         caps::drop(None, CapSet::Permitted, Capability::CAP_SYS_MODULE).unwrap();
-        let error = run(root, Path::new("/missing"), "nvidia").unwrap_err();
+        let error = run(root, Path::new("/missing"), "nvidia", LONG).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         assert_eq!(error.to_string(), "CAP_SYS_MODULE is missing");
     }
