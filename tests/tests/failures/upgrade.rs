@@ -232,7 +232,7 @@ fn a_device_node_is_made_again() {
     symlink("/dev/null", &node).unwrap();
     let outcome = paused.resume(&Profile::default());
     let text = format!(
-        "nvidia-container-cli: mount error: invalid device node: {}",
+        "nvidia-container-cli: mount error: GPU 0: invalid device node: {}",
         node.display()
     );
     assert_eq!(outcome.status, Some(1), "{outcome:#?}");
