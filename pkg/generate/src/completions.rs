@@ -120,7 +120,7 @@ fn describe(arg: Arg) -> Arg {
         "device" => arg.value_parser(["all", GPUS]),
         // There is no telling what channels and so on there are, but files they are not.
         "help" => arg.short(None), // fish would take `?' for a pattern
-        "imex-channel" | "require" | "pid" => arg.value_hint(ValueHint::Other),
+        "imex-channel" | "require" | "pid" | "process-user" => arg.value_hint(ValueHint::Other),
         _ => arg,
     }
 }
