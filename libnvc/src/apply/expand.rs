@@ -11,7 +11,7 @@ use crate::apply::prepare::SkippedIntents;
 use crate::apply::steps::{Action, BindKind, Source, Step, TmpfsFile, of_proc};
 use crate::container::ImageFacts;
 use crate::error::Result;
-use crate::host::{DeviceRole, DriverFile, DriverRoot, ProcFile, nvcaps, procfs, sockets};
+use crate::host::{DeviceRole, DriverFile, DriverRoot, ProcFile, nodes, procfs, sockets};
 use crate::path::{ContainerPath, HostPath};
 use crate::plan::{
     CapabilityFiles, CompatUse, CudaCompat, DriverProc, EglDevices, EglProfile, Intent,
@@ -254,7 +254,7 @@ fn is_vital(node: &HostPath) -> bool {
     [DeviceRole::Control, DeviceRole::Uvm]
         .iter()
         .any(|role| *node == HostPath::new(role.path()))
-        || node.parent() == HostPath::new(nvcaps::DEVICES)
+        || node.parent() == HostPath::new(nodes::CAPABILITY_DIRECTORY)
         || (node.parent() == HostPath::new("/dev") && is_gpu_name(node.file_name()))
 }
 

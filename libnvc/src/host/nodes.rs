@@ -12,12 +12,13 @@ use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::hint::Setting;
 use crate::host::{
     CONTROL_MINOR, CharDrivers, DeviceNode, DeviceNumber, DriverRoot, NVIDIA_MAJOR, NodeOwner,
-    nvcaps,
 };
 use crate::inroot;
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
+/// Directory of the capabilities.
+pub const CAPABILITY_DIRECTORY: &str = "/dev/nvidia-caps";
 /// Directory of the IMEX channels.
 pub const IMEX_DIRECTORY: &str = "/dev/nvidia-caps-imex-channels";
 
@@ -36,7 +37,9 @@ pub const MAKER_OF_CAPABILITY: &str = "nvidia-modprobe -f makes the node of a ca
 /// Returns the way to a node, if it is the control node, a GPU's or a capability's.
 pub(crate) fn maker_of(path: &HostPath, number: DeviceNumber) -> Option<String> {
     match (number.major, number.minor) {
-        _ if path.parent() == HostPath::new(nvcaps::DEVICES) => Some(MAKER_OF_CAPABILITY.into()),
+        _ if path.parent() == HostPath::new(CAPABILITY_DIRECTORY) => {
+            Some(MAKER_OF_CAPABILITY.into())
+        }
         (NVIDIA_MAJOR, CONTROL_MINOR) => Some(MAKER_OF_CONTROL.into()),
         (NVIDIA_MAJOR, minor) if minor < CONTROL_MINOR => Some(maker_of_gpu(minor)),
         _ => None,

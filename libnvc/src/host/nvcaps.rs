@@ -11,6 +11,7 @@ use nix::errno::Errno;
 
 use crate::directory;
 use crate::error::{Error, ErrorKind, Result};
+use crate::host::nodes::CAPABILITY_DIRECTORY;
 use crate::host::{
     CharDrivers, DeviceNode, DriverRoot, MigAccess, MigDevice, majors, nodes, procfs,
 };
@@ -19,8 +20,6 @@ use crate::read_file;
 
 /// Directory of the capabilities.
 pub const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
-/// Directory of their device nodes.
-pub const DEVICES: &str = "/dev/nvidia-caps";
 
 const MIG_MINORS: &str = "/proc/driver/nvidia-caps/mig-minors";
 /// Name of their driver in /proc/devices.
@@ -119,7 +118,7 @@ impl Capabilities {
     }
 
     fn node(self, minor: u32) -> Option<DeviceNode> {
-        let path = format!("{DEVICES}/nvidia-cap{minor}");
+        let path = format!("{CAPABILITY_DIRECTORY}/nvidia-cap{minor}");
         Some(DeviceNode::new(path, self.major?, minor))
     }
 }
@@ -234,7 +233,7 @@ impl MigMinors {
             let unknown =
                 || Error::new(ErrorKind::Malformed, format!("{MIG_MINORS} has no {name}"));
             let minor = self.number(&name).ok_or_else(unknown)?;
-            let path = HostPath::new(format!("{DEVICES}/nvidia-cap{minor}"));
+            let path = HostPath::new(format!("{CAPABILITY_DIRECTORY}/nvidia-cap{minor}"));
             let node = nodes::at(dev_root, &path, drivers);
             let node = node.map_err(|error| missing.push(error.message())).ok();
             let file = directory.join("access");

@@ -32,7 +32,7 @@ impl CharLinks {
     /// Opens the directory, which is created if it is missing.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// `ENOTDIR` for a link; the system's.
     pub fn create(path: &Path) -> Result<Self, Errno> {
         fs::create_dir_all(path).map_err(|error| errno_of(&error))?;
         Self::open(path)

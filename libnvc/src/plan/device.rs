@@ -5,7 +5,7 @@ use super::{
     What,
 };
 use crate::capability::Capability;
-use crate::host::{DeviceNode, FileClass, Gpu, HostLink, MigAccess, WslDriver, nvcaps};
+use crate::host::{DeviceNode, FileClass, Gpu, HostLink, MigAccess, WslDriver, nodes};
 use crate::path::{ContainerPath, HostPath};
 use crate::request::Request;
 
@@ -74,7 +74,7 @@ pub(super) fn mig_global(nodes: Option<&[DeviceNode]>, request: &Request) -> Vec
     let mut intents = Vec::new();
     intents.extend(shown(Vec::new(), CapabilityFiles::All, request));
     if let Some(nodes) = nodes {
-        let directory = HostPath::new(nvcaps::DEVICES);
+        let directory = HostPath::new(nodes::CAPABILITY_DIRECTORY);
         let place = Place::same(&directory);
         intents.push(Intent::mount(directory, place, FileClass::DeviceDir));
         intents.extend(capabilities(nodes, request));

@@ -17,7 +17,7 @@ use crate::directory;
 use crate::directory::open_child;
 use crate::error::Result;
 use crate::host::majors::{self, GPU_DRIVERS, majors};
-use crate::host::{DeviceNumber, DriverRoot, nvcaps};
+use crate::host::{DeviceNumber, DriverRoot, nodes, nvcaps};
 use crate::inroot::{self, kind};
 use crate::path::HostPath;
 use crate::read_file;
@@ -60,7 +60,11 @@ impl OwnDevices {
         Ok(Self {
             gpus,
             // Programs only read them: they have mode 0444.
-            capabilities: find(nvcaps::DEVICES, &[nvcaps::DRIVER], OFlag::O_RDONLY)?,
+            capabilities: find(
+                nodes::CAPABILITY_DIRECTORY,
+                &[nvcaps::DRIVER],
+                OFlag::O_RDONLY,
+            )?,
         })
     }
 }

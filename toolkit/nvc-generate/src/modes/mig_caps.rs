@@ -1,6 +1,7 @@
 //! Describes the rights to configure and to monitor the machine's MIG devices, each a device with one node.
 
-use libnvc::host::nvcaps::{DEVICES, MigMinors};
+use libnvc::host::nodes::CAPABILITY_DIRECTORY;
+use libnvc::host::nvcaps::MigMinors;
 use libnvc::request::Request;
 use libnvc::{Error, ErrorKind, Result};
 
@@ -51,7 +52,7 @@ fn content(nodes: &Nodes, minors: &MigMinors, names: &[&str]) -> Content {
             content.warnings.push(text);
             continue;
         };
-        match nodes.device(&format!("{DEVICES}/nvidia-cap{minor}")) {
+        match nodes.device(&format!("{CAPABILITY_DIRECTORY}/nvidia-cap{minor}")) {
             Ok(device) => content.devices.push(FoundDevice::new(*name, vec![device])),
             Err(error) => content.warnings.push(error.message()),
         }
