@@ -13,8 +13,8 @@ use nvc_generate::{
     Channels, Csv, Files, Find, GeneratedSpecs, HookProgram, Hooks, Mode, Names, Naming, Options,
     PARTS, Rendering, generate, query_program,
 };
-use nvc_hostfile::programs::{find, is_executable};
-use nvc_hostfile::{ours, system};
+use nvc_hostfile::programs::is_executable;
+use nvc_hostfile::{HandedPaths, ours, system};
 use nvc_oci::paths;
 use nvc_policy::config::lookup::Place;
 use nvc_policy::config::{self, Config};
@@ -369,8 +369,11 @@ fn hook_path(given: Option<&str>, path: &str, default: &str) -> Result<String> {
     let found = if name.contains('/') {
         Some(made_absolute(name)?).filter(|path| is_executable(path))
     } else {
+        let mut judge = HandedPaths::default();
         let directories = path.split(':').filter(|place| place.starts_with('/'));
-        find(name, &directories.map(PathBuf::from).collect::<Vec<_>>())
+        let mut programs = directories.map(|place| Path::new(place).join(name));
+        programs
+            .find(|path| is_executable(path) && (given.is_some() || is_trusted(&mut judge, path)))
     };
     if let Some(found) = found {
         return Ok(found.display().to_string());
@@ -384,6 +387,15 @@ fn hook_path(given: Option<&str>, path: &str, default: &str) -> Result<String> {
         None => {}
     }
     Ok(default.into())
+}
+
+/// Judges a hook program that nobody named: root will execute it for each container.
+fn is_trusted(judge: &mut HandedPaths, path: &Path) -> bool {
+    let judged = judge.check(path);
+    if let Err(error) = &judged {
+        warn!("passing over {}: {}", path.display(), error.message());
+    }
+    judged.is_ok()
 }
 
 /// Optional features.
@@ -467,6 +479,9 @@ fn without_devices(error: Error, path: &Path) -> Error {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -524,6 +539,13 @@ mod tests {
             assert_eq!(hook(given, &default), expected, "{given}");
         }
         assert_eq!(hook("no-such-hook", "/no/such"), refused("no-such-hook"));
+        let scratch = tempfile::tempdir().unwrap();
+        let (in_path, exposed) = (scratch.path(), scratch.path().join("nvidia-cdi-hook"));
+        fs::copy("/bin/sh", &exposed).unwrap();
+        fs::set_permissions(in_path, Permissions::from_mode(0o777)).unwrap();
+        let hook = |given| hook_path(given, in_path.to_str().unwrap(), &default).unwrap();
+        assert_eq!(hook(None), default);
+        assert_eq!(Path::new(&hook(Some("nvidia-cdi-hook"))), exposed);
         assert_eq!(made_absolute("./x/../a//b/").unwrap(), here.join("a/b"));
         assert_eq!(made_absolute("/usr/..").unwrap(), Path::new("/"));
     }
