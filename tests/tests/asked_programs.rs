@@ -1,7 +1,8 @@
 //! nvidia-ctk asks other programs: they end in time together with what they started, also if it was killed.
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     harness::main(nvc_testkit::tests![&[];
         they_end_even_if_it_was_killed,
         ignored_signals_stay_ignored,
+        they_get_no_home_that_others_may_change,
     ])
 }
 
@@ -92,4 +94,34 @@ fn ignored_signals_stay_ignored() {
     files::file(&scratch.join("containerd.go"), "", 0o644).unwrap();
     assert_eq!(ctk.wait().unwrap().code(), Some(0));
     wait_for(|| (!is_running(child)).then_some(()));
+}
+
+/// docker executes plugins that lie there.
+fn they_get_no_home_that_others_may_change() {
+    let scratch = Scratch::new().unwrap();
+    let home = scratch.join("home");
+    fs::create_dir(&home).unwrap();
+    fs::set_permissions(&home, Permissions::from_mode(0o777)).unwrap();
+    let program = scratch.join("containerd");
+    let text = "#!/bin/sh\necho ${HOME-none} ${DOCKER_CONFIG-none} ${DOCKER_HOST-none} > $0.got\n";
+    files::file(&program, text, 0o755).unwrap();
+    let got = |home: &Path| {
+        let status = Command::new(beside("nvidia-ctk").unwrap())
+            .args(["runtime", "configure", "--runtime=containerd", "--dry-run"])
+            .arg(format!(
+                "--config={}",
+                scratch.join("config.toml").display()
+            ))
+            .arg(format!("--executable-path={}", program.display()))
+            .env("HOME", home)
+            .env("DOCKER_CONFIG", home.join(".docker"))
+            .env("DOCKER_HOST", home)
+            .output()
+            .unwrap()
+            .status;
+        assert!(status.success());
+        fs::read_to_string(scratch.join("containerd.got")).unwrap()
+    };
+    assert_eq!(got(&home), format!("none none {}\n", home.display()));
+    assert_eq!(got(Path::new("/usr")), "/usr /usr/.docker /usr\n");
 }

@@ -14,7 +14,7 @@ use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nvc_hostfile::programs;
+use nvc_hostfile::{HandedPaths, programs};
 
 /// How long a program may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,6 +70,13 @@ pub(crate) fn ask_within(program: &str, arguments: &[&str], timeout: Duration) -
         None => Command::new(path),
     };
     command.args(arguments).stdin(Stdio::null());
+    // docker executes what lies there, and sudo can leave root those of another user; without them it takes root's.
+    for name in ["HOME", "DOCKER_CONFIG"] {
+        let given = std::env::var_os(name);
+        if given.is_some_and(|path| HandedPaths::default().check(path.as_ref()).is_err()) {
+            command.env_remove(name);
+        }
+    }
     let (status, out, err) = run(&mut command).map_err(|error| failed(error.to_string()))?;
     if status.success() {
         return String::from_utf8(out).map_err(|error| failed(error.to_string()));
