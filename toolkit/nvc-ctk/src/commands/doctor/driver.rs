@@ -1,13 +1,14 @@
 //! Checks the driver: its module, NVML, its daemon.
 
-use std::io::ErrorKind;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use libnvc::Result;
 use libnvc::host::query::QueryProgram;
 use libnvc::host::{DeviceInfo, Gpu, GpusAsked};
+use nix::errno::Errno;
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use nvc_generate::query_program;
 use nvc_policy::session;
 use nvc_program::hints::{Reader, advice};
@@ -128,6 +129,13 @@ pub(super) fn mps(place: &Place) -> Option<Finding> {
     })
 }
 
+/// Connects to a socket, without waiting for its daemon.
+fn connect(path: &Path) -> Result<(), Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let opened = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    socket::connect(opened.as_raw_fd(), &UnixAddr::new(path)?)
+}
+
 /// Looks for the daemon, which is not needed if persistence mode is on anyway.
 pub(super) fn persistence(place: &Place, is_on: bool) -> Option<Finding> {
     if is_on {
@@ -148,11 +156,10 @@ pub(super) fn persistence(place: &Place, is_on: bool) -> Option<Finding> {
     let found = paths.find(|path| path.exists());
     // A daemon that was killed leaves its socket.
     let is_dead = |path: &PathBuf| {
-        let refused = |error: std::io::Error| error.kind() == ErrorKind::ConnectionRefused;
         let is_socket = path
             .metadata()
             .is_ok_and(|facts| facts.file_type().is_socket());
-        is_socket && UnixStream::connect(path).is_err_and(refused)
+        is_socket && connect(path) == Err(Errno::ECONNREFUSED)
     };
     let what = match found {
         Some(path) if is_dead(&path) => {
@@ -173,4 +180,23 @@ pub(super) fn persistence(place: &Place, is_on: bool) -> Option<Finding> {
     } else {
         finding(step("start it where the driver is"))
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_accepts_nobody_is_not_waited_for() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("socket");
+        let daemon = UnixListener::bind(&path).unwrap();
+        let full = std::iter::repeat_with(|| connect(&path)).find(Result::is_err);
+        assert_eq!(full, Some(Err(Errno::EAGAIN)));
+        drop(daemon);
+        assert_eq!(connect(&path), Err(Errno::ECONNREFUSED));
+    }
 }
