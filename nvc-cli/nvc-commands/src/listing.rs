@@ -2,8 +2,8 @@
 //!
 //! Container engines without their own hook turn these lines into mounts, one by one, so order and spelling matter.
 
-use libnvc::host::nodes::IMEX_DIRECTORY;
-use libnvc::host::nvcaps::{CAPABILITIES, DEVICES};
+use libnvc::host::nodes::{CAPABILITY_DIRECTORY, IMEX_DIRECTORY};
+use libnvc::host::nvcaps::CAPABILITIES;
 use libnvc::host::{Abi, DeviceNode, DriverFile, DriverInfo, DriverSession, FileClass, MigDevice};
 use libnvc::select::{Choice, MigSelection};
 use libnvc::{HostPath, Result};
@@ -159,7 +159,7 @@ fn mig_files(
     for gpu in &selection.gpus {
         paths.extend(gpu.mig_caps_path.clone());
         if let Some(of_gpus) = &mut of_gpus {
-            paths.push(HostPath::new(DEVICES));
+            paths.push(HostPath::new(CAPABILITY_DIRECTORY));
             paths.extend(of_gpus.next().unwrap_or_default());
         }
     }
@@ -258,12 +258,12 @@ mod tests {
                 _ => return None,
             };
             self.0
-                .then(|| HostPath::new(format!("{DEVICES}/nvidia-cap{number}")))
+                .then(|| HostPath::new(format!("{CAPABILITY_DIRECTORY}/nvidia-cap{number}")))
         }
 
         fn nodes_of_gpus(&self, minors: &[u32]) -> Result<Option<Vec<Vec<HostPath>>>> {
             assert!(minors.iter().all(|minor| *minor == 1), "{minors:?}");
-            let nodes = [138, 139].map(|n| format!("{DEVICES}/nvidia-cap{n}"));
+            let nodes = [138, 139].map(|n| format!("{CAPABILITY_DIRECTORY}/nvidia-cap{n}"));
             let nodes: Vec<_> = nodes.iter().map(HostPath::new).collect();
             Ok(self.0.then(|| vec![nodes; minors.len()]))
         }
