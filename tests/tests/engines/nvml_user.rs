@@ -51,7 +51,7 @@ impl Users {
 }
 
 fn installed(world: &World) -> (Driver, Users) {
-    let driver = install(world, "driver", &Profile::default().driver);
+    let driver = install(world, "asked", &Profile::default().driver);
     let users = Users::of(&driver);
     (driver, users)
 }
