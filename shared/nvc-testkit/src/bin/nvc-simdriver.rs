@@ -12,9 +12,10 @@ const USAGE: &str = "\
 usage: nvc-simdriver build DIR [--profile FILE] [--size GPUS MIGS] [--no-nodes]   make a simulated driver root
        nvc-simdriver rootfs DIR [LAYOUT]                       make a container root: debian (default), rhel, arch,
                                                                alpine, empty
-       nvc-simdriver profile [MACHINE]                         print a built-in profile, to be changed: two GPUs with the
-                                                               files of a real machine; debian (those of an ordinary
-                                                               package), h100, h200, orin-pair, thor-pair
+       nvc-simdriver profile [MACHINE]                         print a built-in profile, to be changed: debian (default: an
+                                                               ordinary package's files), h100, h200, orin-pair,
+                                                               thor-pair. Without --profile, `build` has two GPUs with
+                                                               the h100's files
        nvc-simdriver profile machine SEED                      print a generated one, in which no two numbers agree
 
 DIR must be missing or empty. Then, for example:
@@ -31,8 +32,8 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             Ok(())
         }
-        ["profile"] => shown(&Profile::default()),
-        ["profile", "debian"] => shown(&Profile::default().on_debian()),
+        // What people change is short: it lists no files.
+        ["profile"] | ["profile", "debian"] => shown(&Profile::default().on_debian()),
         ["profile", "orin-pair"] => shown(&Profile::orin_pair()),
         ["profile", "thor-pair"] => shown(&Profile::thor_pair()),
         ["profile", name] => Profile::real(name)
