@@ -6,6 +6,7 @@ mod parameters;
 pub(crate) mod slices;
 
 use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -22,21 +23,48 @@ static SERVER: OnceLock<String> = OnceLock::new();
 ///
 /// # Errors
 /// There is neither, or it is not whole.
-pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
-    let failed = |cause: String| {
-        Error::fault(ErrorKind::InvalidArgument, "the API server", cause)
-            .hint("run in a pod with a service account, or name a file with --kubeconfig")
-    };
-    let config = if kubeconfig.is_empty() {
-        Config::incluster().map_err(|error| failed(error.to_string()))?
-    } else {
-        let file = Kubeconfig::read_from(kubeconfig).map_err(|error| failed(error.to_string()))?;
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(file, &options).await;
-        config.map_err(|error| failed(error.to_string()))?
+pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let options = KubeConfigOptions::default();
+            let config = Config::from_custom_kubeconfig(read(path)?, &options).await;
+            config.map_err(|error| failed(&error))?
+        }
+        None => Config::incluster().map_err(|error| failed(&error))?,
     };
     let _ = SERVER.set(config.cluster_url.to_string());
-    Client::try_from(config).map_err(|error| failed(error.to_string()))
+    Client::try_from(config).map_err(|error| failed(&error))
+}
+
+/// Returns the directories of a file for the client and of the files that it names.
+///
+/// # Errors
+/// It is missing or not whole, or one of them is beside the root's directories.
+pub(crate) fn directories(kubeconfig: &Path) -> Result<Vec<PathBuf>> {
+    let config = read(kubeconfig)?;
+    let mut files = vec![kubeconfig.display().to_string()];
+    for cluster in config.clusters.into_iter().filter_map(|it| it.cluster) {
+        files.extend(cluster.certificate_authority);
+    }
+    for user in config.auth_infos.into_iter().filter_map(|it| it.auth_info) {
+        files.extend(user.client_certificate.into_iter().chain(user.client_key));
+        files.extend(user.token_file);
+    }
+    let directory = |file: String| match Path::new(&file).parent() {
+        Some(directory) if directory != Path::new("/") => Ok(directory.to_owned()),
+        _ => Err(failed(&format!("{file} is in no directory of its own"))),
+    };
+    files.into_iter().map(directory).collect()
+}
+
+fn read(kubeconfig: &Path) -> Result<Kubeconfig> {
+    Kubeconfig::read_from(kubeconfig).map_err(|error| failed(&error))
+}
+
+fn failed(cause: &dyn std::fmt::Display) -> Error {
+    let (kind, cause) = (ErrorKind::InvalidArgument, cause.to_string());
+    Error::fault(kind, "the API server", cause)
+        .hint("run in a pod with a service account, or name a file with --kubeconfig")
 }
 
 /// Waits for an answer, but not for ever; returns the reason of a failure.

@@ -7,18 +7,19 @@ use std::time::Duration;
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use kube::Client;
 use libnvc::{Error, ErrorKind, Result};
-use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 use crate::api::claims::{Allocated, allocated};
 use crate::api::events::Events;
 use crate::devices;
-use crate::grants::{Grant, Grants, Record, check_uid, qualified};
+use crate::grants::{Grant, Record, check_uid, qualified};
 use crate::kubelet::pods::{Given, Pods};
 use crate::machine::{Health, Watch, World};
 use crate::proto::dra::{Claim, Device};
+use crate::sides::{Call, MachineSide};
 
-/// How often the specifications of claims are looked for.
-const KEEP: Duration = Duration::from_secs(5);
+/// How often claims are compared with what plugins have given.
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Gives devices to claims of a node.
 #[derive(Clone)]
@@ -26,7 +27,7 @@ pub(crate) struct Claims {
     pub(crate) client: Client,
     pub(crate) node: String,
     pub(crate) world: Watch,
-    pub(crate) grants: Arc<Grants>,
+    pub(crate) machine: Arc<MachineSide>,
     pub(crate) pods: Pods,
     pub(crate) events: Events,
 }
@@ -65,7 +66,7 @@ impl Claims {
             driver: driver.unwrap_or_default(),
         };
         self.check_alone(&record).await?;
-        let is_new = self.give(record.clone()).await?;
+        let is_new = self.machine.ask(Call::Give(record.clone())).await?.is_new;
         // The kubelet shows what a plugin gives only after that has given it, so two at the same moment see each other
         // only now.
         if let Err(error) = self.check_alone(&record).await {
@@ -73,9 +74,7 @@ impl Claims {
                 // A container of the claim may run, after a restart of the kubelet.
                 return Err(error);
             }
-            let uid = uid.clone();
-            self.locked(move |grants| grants.lock()?.take_back(&uid))
-                .await?;
+            self.machine.ask(Call::TakeBack(uid.clone())).await?;
             return Err(error);
         }
         Ok(results
@@ -90,75 +89,52 @@ impl Claims {
     /// A file cannot be removed.
     pub(crate) async fn unprepare(&self, claim: &Claim) -> Result<()> {
         check_uid(&claim.uid)?;
-        let uid = claim.uid.clone();
-        self.locked(move |grants| grants.lock()?.take_back(&uid))
-            .await
+        let call = Call::TakeBack(claim.uid.clone());
+        self.machine.ask(call).await.map(drop)
     }
 
-    /// Keeps the specifications of claims that have been given devices, for ever: makes those again that are gone, or of
-    /// another driver than now. Says which device a plugin has given since.
-    pub(crate) async fn keep(self) {
-        let (mut world, mut is_thorough) = (self.world.clone(), true);
+    /// Says which device of a claim a plugin has given since, for ever.
+    pub(crate) async fn compare(self) {
         let mut given = self.pods.seen.subscribe();
         let mut said = BTreeSet::new();
         loop {
-            let now = world.borrow_and_update().clone();
-            let records = self.locked(|grants| grants.lock()?.records()).await;
+            let plugins = given.borrow_and_update().clone();
+            let records = self.machine.ask(Call::Records).await;
+            let records = records.map(|answer| answer.records);
             let records = records.unwrap_or_else(|error| {
                 log::warn!("{}", error.message());
                 Vec::new()
             });
-            let plugins = given.borrow_and_update().clone();
-            let mut failed = BTreeSet::new();
+            let mut found = BTreeSet::new();
             for record in &records {
-                let claim = format!("{}/{}", record.namespace, record.name);
                 if let Some((device, pod)) = given_twice(record, &plugins) {
                     let text = format!(
-                        "{device} is given to the claim {claim}, and by a device plugin to the pod {pod}"
+                        "{device} is given to the claim {}/{}, and by a device plugin to the pod {pod}",
+                        record.namespace, record.name
                     );
                     if !said.contains(&text) {
                         self.events.warn("GivenTwice", "Comparing", &text).await;
                     }
-                    failed.insert(text);
-                }
-                let Ok(machine) = &*now else { continue };
-                let (file, driver) = (record.uid.clone(), machine.driver.clone());
-                let renew =
-                    move |grants: &Grants| grants.lock()?.renew(&file, &driver, is_thorough);
-                match self.locked(renew).await {
-                    Ok(false) => {}
-                    Ok(true) => log::info!("Made the specification of {claim} again"),
-                    Err(error) => {
-                        let text = error.message();
-                        let text = format!("{claim} has no specification now: {text}");
-                        if !said.contains(&text) {
-                            log::warn!("{text}");
-                        }
-                        failed.insert(text);
-                    }
+                    found.insert(text);
                 }
             }
-            said = failed;
-            is_thorough = tokio::select! {
-                _ = world.changed() => true,
-                _ = given.changed() => false,
-                () = tokio::time::sleep(KEEP) => false,
-            };
+            said = found;
+            tokio::select! {
+                _ = given.changed() => {}
+                () = sleep(INTERVAL) => {}
+            }
         }
     }
 
-    /// Remembers the names of a machine's devices, before they are published. Returns those that must not be yet.
+    /// Has the names of a machine's devices remembered, before they are published. Returns those that must not be yet.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written, or the machine has changed.
     pub(crate) async fn name(&self, world: &World) -> Result<Vec<String>> {
         let entries = world.iter().flat_map(devices::entries);
-        let names: Vec<_> = entries
-            .map(|entry| (entry.name(), entry.gpu.uuid.clone()))
-            .collect();
-        let now = devices::now();
-        self.locked(move |grants| grants.lock()?.name(&names, now))
-            .await
+        let names = entries.map(|entry| (entry.name(), entry.gpu.uuid.clone()));
+        let answer = self.machine.ask(Call::Name(names.collect())).await;
+        answer.map(|answer| answer.names)
     }
 
     /// Returns the device that was allocated, as the machine is now.
@@ -205,40 +181,6 @@ impl Claims {
             Err(error.hint("let one program give the GPUs of a node"))
         })
     }
-
-    /// Writes what a claim gets, unless another one has a device. Returns true if it had nothing before.
-    async fn give(&self, record: Record) -> Result<bool> {
-        self.locked(move |grants| {
-            let locked = grants.lock()?;
-            if let Some(other) = conflict(&locked.records()?, &record) {
-                let Record {
-                    namespace, name, ..
-                } = other;
-                // Also of a claim that the API server no longer has: its container may still run.
-                let text = format!("the claim {namespace}/{name} has the same device");
-                let error = Error::new(ErrorKind::NotFound, text);
-                let path = grants.record(&other.uid);
-                return Err(error.hint(format!(
-                    "the kubelet gives it back when the pod has ended; if the kubelet has forgotten that claim, remove {}",
-                    path.display()
-                )));
-            }
-            let is_new = !grants.record(&record.uid).exists();
-            locked.give(&record)?;
-            Ok(is_new)
-        })
-        .await
-    }
-
-    /// Runs what waits for the driver, a lock or a disk.
-    async fn locked<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Grants) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let grants = Arc::clone(&self.grants);
-        let done = spawn_blocking(move || work(&grants)).await;
-        done.unwrap_or_else(|error| Err(Error::new(ErrorKind::System, error.to_string())))
-    }
 }
 
 /// Returns which of a claim's devices a plugin has given, and the pod that has it.
@@ -250,19 +192,6 @@ fn given_twice<'r>(record: &'r Record, given: &'r Given) -> Option<(&'r str, &'r
     })
 }
 
-/// Returns the record of another claim that has one of the devices.
-fn conflict<'r>(records: &'r [Record], wanted: &Record) -> Option<&'r Record> {
-    let has = |other: &Record| {
-        let mut pairs = wanted
-            .grants
-            .iter()
-            .flat_map(|one| other.grants.iter().map(move |two| (one, two)));
-        pairs.any(|(one, two)| one.overlaps(two) && !one.is_shared && !two.is_shared)
-    };
-    let mut others = records.iter().filter(|other| other.uid != wanted.uid);
-    others.find(|other| has(other))
-}
-
 /// Returns what the kubelet passes on to the engine.
 fn device(uid: &str, result: DeviceRequestAllocationResult) -> Device {
     // Of a subrequest, the kubelet knows the request alone.
@@ -272,45 +201,5 @@ fn device(uid: &str, result: DeviceRequestAllocationResult) -> Device {
         cdi_device_ids: vec![qualified(uid, &result.device)],
         pool_name: result.pool,
         device_name: result.device,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_gpu_and_its_parts_are_not_given_to_two() {
-        let record = |uid: &str, uuid: &str, gpu: &str, is_shared| Record {
-            uid: uid.into(),
-            namespace: "ns".into(),
-            name: uid.into(),
-            grants: vec![Grant {
-                name: uuid.to_lowercase(),
-                uuid: uuid.into(),
-                gpu: gpu.into(),
-                is_shared,
-            }],
-            since: 0,
-            driver: String::new(),
-        };
-        let known = [
-            record("a", "GPU-0", "GPU-0", false),
-            record("b", "MIG-1", "GPU-1", false),
-            record("c", "GPU-2", "GPU-2", true),
-        ];
-        let conflict = |uuid, gpu, is_shared| {
-            let found = conflict(&known, &record("d", uuid, gpu, is_shared));
-            found.map(|other| other.uid.clone())
-        };
-        let is = |uid: &str| Some(uid.to_owned());
-        assert_eq!(conflict("GPU-0", "GPU-0", false), is("a"));
-        assert_eq!(conflict("GPU-0", "GPU-0", true), None);
-        assert_eq!(conflict("MIG-0", "GPU-0", false), is("a"));
-        assert_eq!(conflict("MIG-1", "GPU-1", false), is("b"));
-        assert_eq!(conflict("MIG-2", "GPU-1", false), None);
-        // Its container sees the whole GPU as soon as MIG mode is off.
-        assert_eq!(conflict("GPU-1", "GPU-1", false), is("b"));
-        assert_eq!(conflict("GPU-2", "GPU-2", false), None);
     }
 }

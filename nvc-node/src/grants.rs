@@ -102,6 +102,52 @@ impl Grants {
         })
     }
 
+    /// Makes the driver's nodes, and loads its modules, if a node that every container needs is missing: later there is
+    /// no right to load a module.
+    pub(crate) fn load_modules(&self) {
+        let dev = |path: &&str| self.source.dev_root.join(path.trim_start_matches('/'));
+        if self.source.is_loaded() && !NEEDED_NODES.iter().map(dev).all(|node| node.exists()) {
+            self.make_nodes();
+        }
+    }
+
+    fn make_nodes(&self) -> Option<String> {
+        let config = DriverConfig {
+            root: self.source.dev_root.clone(),
+            options: LibraryOptions::LOAD_KMODS,
+            ..DriverConfig::default()
+        };
+        let warning = kmods::prepare(&config);
+        if let Some(warning) = &warning {
+            log::warn!("{warning}");
+        }
+        warning
+    }
+
+    /// Gives a claim its devices, unless another one has one of them. Returns true if it had none before.
+    ///
+    /// # Errors
+    /// Those of [`Locked::give`]; another claim has a device.
+    pub(crate) fn give(&self, record: &Record) -> Result<bool> {
+        let locked = self.lock()?;
+        if let Some(other) = conflict(&locked.records()?, record) {
+            let Record {
+                namespace, name, ..
+            } = other;
+            // Also of a claim that the API server no longer has: its container may still run.
+            let text = format!("the claim {namespace}/{name} has the same device");
+            let error = Error::new(ErrorKind::NotFound, text);
+            let path = self.record(&other.uid);
+            return Err(error.hint(format!(
+                "the kubelet gives it back when the pod has ended; if the kubelet has forgotten that claim, remove {}",
+                path.display()
+            )));
+        }
+        let is_new = !self.record(&record.uid).exists();
+        locked.give(record)?;
+        Ok(is_new)
+    }
+
     fn specification(&self, uid: &str) -> PathBuf {
         let name = format!("{VENDOR}-{CLASS}_{uid}.yaml");
         self.cdi_root.join(name)
@@ -124,16 +170,14 @@ impl Grants {
                 return Err(error);
             }
             log::info!("Making the driver's nodes: {}", error.message());
-            let config = DriverConfig {
-                root: self.source.dev_root.clone(),
-                options: LibraryOptions::LOAD_KMODS,
-                ..DriverConfig::default()
-            };
+            let warning = self.make_nodes();
             // The second error says what is still missing.
-            if let Some(warning) = kmods::prepare(&config) {
-                log::warn!("{warning}");
-            }
-            self.generated(grants)
+            self.generated(grants).map_err(|error| match warning {
+                Some(why) if why.contains("kernel module") => error.hint(format!(
+                    "{why}; the driver's pod loads modules when it starts"
+                )),
+                _ => error,
+            })
         })?;
         for warning in &made.warnings {
             log::debug!("claim {uid}: {warning}");
@@ -405,6 +449,19 @@ impl Locked<'_> {
     }
 }
 
+/// Returns the record of another claim that has one of the devices.
+fn conflict<'r>(records: &'r [Record], wanted: &Record) -> Option<&'r Record> {
+    let has = |other: &Record| {
+        let mut pairs = wanted
+            .grants
+            .iter()
+            .flat_map(|one| other.grants.iter().map(move |two| (one, two)));
+        pairs.any(|(one, two)| one.overlaps(two) && !one.is_shared && !two.is_shared)
+    };
+    let mut others = records.iter().filter(|other| other.uid != wanted.uid);
+    others.find(|other| has(other))
+}
+
 /// Reads a record; returns None if there is none, or a damaged one.
 fn read(path: &Path) -> Option<Record> {
     let text = fs::read(path).ok()?;
@@ -551,5 +608,40 @@ mod tests {
         for bad in ["", "..", "a/b", "a.b", &"a".repeat(65)] {
             assert!(check_uid(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_gpu_and_its_parts_are_not_given_to_two() {
+        let record = |uid: &str, uuid: &str, gpu: &str, is_shared| Record {
+            uid: uid.into(),
+            namespace: "ns".into(),
+            name: uid.into(),
+            grants: vec![Grant {
+                name: uuid.to_lowercase(),
+                uuid: uuid.into(),
+                gpu: gpu.into(),
+                is_shared,
+            }],
+            since: 0,
+            driver: String::new(),
+        };
+        let known = [
+            record("a", "GPU-0", "GPU-0", false),
+            record("b", "MIG-1", "GPU-1", false),
+            record("c", "GPU-2", "GPU-2", true),
+        ];
+        let conflict = |uuid, gpu, is_shared| {
+            let found = conflict(&known, &record("d", uuid, gpu, is_shared));
+            found.map(|other| other.uid.clone())
+        };
+        let is = |uid: &str| Some(uid.to_owned());
+        assert_eq!(conflict("GPU-0", "GPU-0", false), is("a"));
+        assert_eq!(conflict("GPU-0", "GPU-0", true), None);
+        assert_eq!(conflict("MIG-0", "GPU-0", false), is("a"));
+        assert_eq!(conflict("MIG-1", "GPU-1", false), is("b"));
+        assert_eq!(conflict("MIG-2", "GPU-1", false), None);
+        // Its container sees the whole GPU as soon as MIG mode is off.
+        assert_eq!(conflict("GPU-1", "GPU-1", false), is("b"));
+        assert_eq!(conflict("GPU-2", "GPU-2", false), None);
     }
 }

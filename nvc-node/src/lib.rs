@@ -2,7 +2,8 @@
 //!
 //! [`machine`] watches the driver, and `grants` writes what a container gets: both know nothing of Kubernetes. `devices`
 //! describes the machine for the API server, which `api` speaks with; [`kubelet`] serves the kubelet, whose two calls
-//! `claims` carries out. [`run()`] puts them together.
+//! `claims` carries out. `sides` divides the program into two processes, `rights` says what each keeps, and [`run()`] puts
+//! them together.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,8 @@ pub mod kubelet;
 mod proto;
 
 pub mod options;
+mod rights;
 mod run;
+mod sides;
 
 pub use run::run;

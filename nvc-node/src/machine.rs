@@ -37,13 +37,20 @@ pub struct Source {
     pub quiet: Duration,
 }
 
+impl Source {
+    /// Returns true if the kernel module is loaded.
+    pub(crate) fn is_loaded(&self) -> bool {
+        footprint::is_loaded(&self.driver_root)
+    }
+}
+
 /// What is known of the machine; the reason if nothing is, such as a driver that is not loaded.
 pub type World = Result<Machine, String>;
 
 /// The receiver of each new [`World`]. It never closes while the program runs.
 pub type Watch = watch::Receiver<Arc<World>>;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Version of the driver, `580.159.04`.
     pub driver: String,
@@ -73,7 +80,7 @@ pub struct Gpu {
     /// MIG mode is on: it cannot be given as a whole.
     pub is_divided: bool,
     pub migs: Vec<Mig>,
-    #[serde(skip)]
+    #[serde(default)]
     pub health: Health,
 }
 
@@ -87,11 +94,11 @@ pub struct Mig {
     pub instances: (u32, u32),
     pub placement: MigPlacement,
     pub attributes: MigAttributes,
-    #[serde(skip)]
+    #[serde(default)]
     pub health: Health,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Health {
     #[default]
     Well,

@@ -27,7 +27,7 @@ pub struct Options {
     pub state: PathBuf,
     pub health_port: Option<u16>,
     pub ignored_xids: Vec<u64>,
-    pub kubeconfig: String,
+    pub kubeconfig: Option<PathBuf>,
     pub debug: bool,
 }
 
@@ -134,7 +134,10 @@ pub fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> 
             ),
         },
         ignored_xids: xids.map(xid).collect::<Result<_>>()?,
-        kubeconfig: text("kubeconfig")?,
+        kubeconfig: match &*text("kubeconfig")? {
+            "" => None,
+            _ => Some(directory("kubeconfig")?),
+        },
         debug: text("v")?.parse::<u32>().is_ok_and(|level| level >= 5),
     })))
 }
@@ -194,6 +197,10 @@ mod tests {
             (
                 "--node-name=a --cdi-root=x",
                 "--cdi-root \"x\" is not an absolute path",
+            ),
+            (
+                "--node-name=a --kubeconfig=x",
+                "--kubeconfig \"x\" is not an absolute path",
             ),
             (
                 "--node-name=a --healthcheck-port=70000",

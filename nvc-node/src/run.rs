@@ -1,7 +1,10 @@
 //! Runs the driver from its command line to its end.
 
+use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +12,7 @@ use libnvc::{Error, ErrorKind, Result};
 use nvc_generate::HookProgram;
 use nvc_program::hints::{Reader, one_line};
 use nvc_program::messages;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -25,9 +28,11 @@ use crate::kubelet::pods::Pods;
 use crate::kubelet::probes::{self, Probes};
 use crate::kubelet::registration::{self, Registration};
 use crate::kubelet::{services, sockets};
-use crate::machine::{self, Source, Watch};
+use crate::machine::{Source, Watch};
 use crate::options::{DRIVER, Invocation, Options, read};
 use crate::proto::registration::PluginInfo;
+use crate::rights;
+use crate::sides::{self, Answer, Call, End, MARKER, MachineSide, machine_side};
 
 /// The services at the driver's socket, in the order in which the kubelet chooses.
 const SERVICES: [&str; 3] = [
@@ -43,16 +48,40 @@ const MAX_WAITING: usize = 4;
 /// How long calls that have begun may take at the end. Kubernetes kills a pod after 30 seconds.
 const LAST_CALLS: Duration = Duration::from_secs(20);
 
+/// The pod's account.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// What the cluster side sees: its account, how to find an API server and which authorities to believe, and where GPUs are.
+const SHOWN: [&str; 8] = [
+    TOKEN,
+    "/etc/ssl/certs",
+    "/etc/pki/tls/certs",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/nsswitch.conf",
+    "/sys",
+];
+
 /// Runs the program; returns its exit code.
 pub fn run() -> u8 {
     messages::take_panics();
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
-    log_to_stderr(false);
+    let mut words: Vec<_> = std::env::args_os().skip(1).collect();
+    let first = words.first().and_then(|word| word.to_str());
+    let of_sockets = first.and_then(|word| word.strip_prefix(MARKER).map(str::to_owned));
+    if of_sockets.is_some() {
+        // What is wrong with the others was said by the cluster side.
+        words.remove(0);
+    } else {
+        log_to_stderr(false);
+    }
     let done =
         read(&words, &|name| std::env::var_os(name)).and_then(|invocation| match invocation {
             Invocation::Serve(options) => {
                 log_to_stderr(options.debug);
-                work(&options)
+                match of_sockets {
+                    Some(word) => be_machine_side(&options, &word),
+                    None => be_cluster_side(&options),
+                }
             }
             Invocation::Print(text) => std::io::stdout()
                 .write_all(text.as_bytes())
@@ -67,35 +96,72 @@ pub fn run() -> u8 {
     }
 }
 
-fn work(options: &Options) -> Result<()> {
-    let source = Source {
-        driver_root: options.driver_root.clone(),
-        dev_root: dev_root(&options.driver_root),
-        query: nvc_generate::query_program(),
-        ignored_xids: options.ignored_xids.clone(),
-        verdicts: options.state.join("health.json"),
-        quiet: QUIET,
-    };
-    let world = machine::watched(source.clone());
+fn be_machine_side(options: &Options, word: &str) -> Result<()> {
+    let kubelets = options.state.ancestors().nth(2).unwrap_or(Path::new("/"));
+    let kubelets = kubelets.strip_prefix("/").unwrap_or(kubelets);
+    // The host's files have the tokens of all pods, and the kubelet's own.
+    let on_host = options.driver_root.join(kubelets);
+    let hidden = [TOKEN.into(), on_host.join("pods"), on_host.join("pki")];
+    let sockets = sockets::places(options).map(|place| place.path(word));
+    machine_side::serve(grants(options), sockets.into(), &hidden)
+}
 
+fn be_cluster_side(options: &Options) -> Result<()> {
+    let word = format!("{:08x}", word());
+    let [services, registrations] = sockets::places(options);
+    let of_state = |error: std::io::Error| system(&options.state.display().to_string(), &error);
+    fs::create_dir_all(&options.state).map_err(of_state)?;
+    if options.hook.is_empty() {
+        install_hook(&options.state)?;
+    }
+    let mut lock = File::options();
+    // Whoever may read it could lock it for ever.
+    lock.write(true).create(true).truncate(false).mode(0o600);
+    let lock = lock.open(options.state.join("publisher.lock"));
+    let lock = lock.map_err(of_state)?;
+    let machine = sides::start(&word)?;
+    let listeners = [services.listen(&word)?, registrations.listen(&word)?];
+    let mut shown: Vec<PathBuf> = SHOWN.iter().map(Into::into).collect();
+    shown.extend(options.pods.parent().map(Into::into));
+    if let Some(kubeconfig) = &options.kubeconfig {
+        shown.extend(api::directories(kubeconfig)?);
+    }
+    rights::cluster_side(&shown)?;
+    let cluster = ClusterSide {
+        machine: machine.attend(),
+        listeners,
+        endpoint: services.path(&word),
+        lock,
+    };
     let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(MAX_WAITING)
         .build()
         .map_err(|error| system("event loop", &error))?;
-    let done = runtime.block_on(serve(options, source, world));
+    let done = runtime.block_on(serve(options, cluster));
     // A query that hangs does not keep the program.
     runtime.shutdown_background();
     done
 }
 
-async fn serve(options: &Options, source: Source, world: Watch) -> Result<()> {
+/// What the cluster side has when it has given up its rights.
+struct ClusterSide {
+    machine: (Arc<MachineSide>, Watch, End),
+    /// For the services and for the registration.
+    listeners: [StdListener; 2],
+    endpoint: PathBuf,
+    /// Of the daemon that publishes.
+    lock: File,
+}
+
+async fn serve(options: &Options, side: ClusterSide) -> Result<()> {
+    let (machine, world, mut end) = side.machine;
     let failed = |error: std::io::Error| system("signals", &error);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let client = api::client(&options.kubeconfig).await?;
-    let word = format!("{:08x}", word());
-    let (listener, service) = sockets::listen(&options.state, "dra", ".sock", &word)?;
+    let client = api::client(options.kubeconfig.as_deref()).await?;
+    let [services, registrations] = side.listeners.map(UnixListener::from_std);
+    let (services, registrations) = (services.map_err(failed)?, registrations.map_err(failed)?);
     let (stop, stopping) = watch::channel(false);
     let (registered, registration) = watch::channel(false);
     let events = Events::new(client.clone(), &options.node);
@@ -104,12 +170,12 @@ async fn serve(options: &Options, source: Source, world: Watch) -> Result<()> {
         client,
         node: options.node.clone(),
         world: world.clone(),
-        grants: Arc::new(grants(options, source)?),
+        machine: Arc::clone(&machine),
         pods: Pods::new(options.pods.clone()),
         events,
     };
     let mut servers = JoinSet::new();
-    servers.spawn(services::serve(listener, claims.clone(), stopping));
+    servers.spawn(services::serve(services, claims.clone(), stopping));
     if let Some(port) = options.health_port {
         let listener = TcpListener::bind(("::", port)).await;
         let listener = listener.map_err(|error| system("the port of the probes", &error))?;
@@ -120,68 +186,78 @@ async fn serve(options: &Options, source: Source, world: Watch) -> Result<()> {
         info: PluginInfo {
             r#type: "DRAPlugin".into(),
             name: DRIVER.into(),
-            endpoint: service.path().display().to_string(),
+            endpoint: side.endpoint.display().to_string(),
             supported_versions: SERVICES.map(String::from).into(),
         },
         registered,
     });
-    // The services must be there before the kubelet hears of them.
-    let (listener, entry) = sockets::listen(&options.registrar, DRIVER, "-reg.sock", &word)?;
-    tokio::spawn(registration::serve(listener, answers));
-    tokio::spawn(claims.clone().keep());
-    let publishing = publish(claims, &options.state, registration);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    tokio::spawn(registration::serve(registrations, answers));
+    tokio::spawn(claims.clone().compare());
+    let publishing = publish(claims, side.lock, registration);
+    let done = tokio::select! {
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        Ok((why, _)) = &mut end => return Err(sides::ended(&why)),
         // They end only by a bug.
-        () = publishing => log::error!("nothing is published any more"),
-        ended = servers.join_next() => log::error!("a server has ended: {ended:?}"),
-    }
+        () = publishing => Err(Error::new(ErrorKind::System, "nothing is published any more")),
+        ended = servers.join_next() => Err(Error::new(ErrorKind::System, format!("a server has ended: {ended:?}"))),
+    };
     log::info!("Stopping");
-    // The kubelet calls another daemon from now on, if there is one.
-    drop(entry);
-    let _ = stop.send(true);
-    let _ = timeout(LAST_CALLS, async {
+    let last = timeout(LAST_CALLS, async {
+        // The kubelet calls another daemon from now on, if there is one.
+        machine.ask(Call::RemoveSocket).await?;
+        let _ = stop.send(true);
         while servers.join_next().await.is_some() {}
-    })
-    .await;
-    Ok(())
+        machine.ask(Call::RemoveSocket).await
+    });
+    // Who starts next removes sockets that are left.
+    last.await
+        .unwrap_or_else(|_| Ok(Answer::default()))
+        .and(done)
 }
 
 /// Returns what writes files of claims, with the hook program that they name.
-fn grants(options: &Options, source: Source) -> Result<Grants> {
+fn grants(options: &Options) -> Grants {
     let is_hook_ours = options.hook.is_empty();
-    let path = if is_hook_ours {
-        installed_hook(&options.state)?
-    } else {
-        options.hook.clone()
-    };
-    Ok(Grants {
-        source,
+    let installed = || options.state.join(HOOK).display().to_string();
+    Grants {
+        source: Source {
+            driver_root: options.driver_root.clone(),
+            dev_root: dev_root(&options.driver_root),
+            query: nvc_generate::query_program(),
+            ignored_xids: options.ignored_xids.clone(),
+            verdicts: options.state.join("health.json"),
+            quiet: QUIET,
+        },
         host_driver_root: options.host_driver_root.clone(),
         cdi_root: options.cdi_root.clone(),
         state: options.state.clone(),
-        hook: HookProgram { path },
+        hook: HookProgram {
+            path: if is_hook_ours {
+                installed()
+            } else {
+                options.hook.clone()
+            },
+        },
         is_hook_ours,
-    })
+    }
 }
 
 /// Copies the hook program to where the host's engine finds it: the kubelet's directory has the same path there.
-fn installed_hook(state: &Path) -> Result<String> {
+fn install_hook(state: &Path) -> Result<()> {
     let own = std::env::current_exe().map_err(|error| system("/proc/self/exe", &error))?;
     let path = own.with_file_name(HOOK);
-    let bytes = std::fs::read(&path).map_err(|error| {
+    let bytes = fs::read(&path).map_err(|error| {
         let error = system(&path.display().to_string(), &error);
         error.hint(
             "it belongs beside this program; or name one of the host with --nvidia-cdi-hook-path",
         )
     })?;
     let target = state.join(HOOK);
-    if std::fs::read(&target).is_ok_and(|known| known == bytes) {
-        return Ok(target.display().to_string());
+    if fs::read(&target).is_ok_and(|known| known == bytes) {
+        return Ok(());
     }
-    nvc_hostfile::create(&target, &bytes, 0o755)?;
-    Ok(target.display().to_string())
+    nvc_hostfile::create(&target, &bytes, 0o755)
 }
 
 /// Returns the root of the device nodes: the driver root if it has some, as with NVIDIA's driver.

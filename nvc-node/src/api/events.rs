@@ -14,7 +14,8 @@ const MAX_NOTE: usize = 1024;
 /// Makes Events of the node.
 #[derive(Clone)]
 pub(crate) struct Events {
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
     node: ObjectReference,
 }
 
@@ -25,7 +26,8 @@ impl Events {
             instance: Some(node.into()),
         };
         Self {
-            recorder: Recorder::new(client, reporter),
+            client,
+            reporter,
             node: ObjectReference {
                 api_version: Some("v1".into()),
                 kind: Some("Node".into()),
@@ -47,7 +49,9 @@ impl Events {
             action: action.into(),
             secondary: None,
         };
-        if let Err(failure) = answer(self.recorder.publish(&event, &self.node)).await {
+        // One that has not published anything only creates: the account may not change Events.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        if let Err(failure) = answer(recorder.publish(&event, &self.node)).await {
             log::warn!("no event: {failure}");
         }
     }

@@ -4,7 +4,7 @@
 //! the API server has is watched, and compared with what the machine has at each change of either.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Publishes as long as the program runs: after the kubelet has said that the driver is registered, since a pod that is
 /// scheduled before fails once and waits.
-pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch::Receiver<bool>) {
+pub(crate) async fn publish(claims: Claims, lock: File, mut registered: watch::Receiver<bool>) {
     let Claims {
         client,
         node,
@@ -51,7 +51,7 @@ pub(crate) async fn publish(claims: Claims, state: &Path, mut registered: watch:
     } = claims.clone();
     // The sender lives as long as the program.
     let _ = registered.wait_for(|is| *is).await;
-    let _lock = alone(state).await;
+    let _lock = alone(lock).await;
     let owner = repeated("the node", || owner(&client, &node)).await;
     let mut publisher = Publisher {
         api: Api::all(client),
@@ -152,24 +152,11 @@ async fn until(due: Option<Instant>) {
 
 /// Waits until no other daemon of this driver publishes: in a rolling update, two versions would replace each other's
 /// slices for ever.
-async fn alone(state: &Path) -> Option<Flock<std::fs::File>> {
-    let path = state.join("publisher.lock");
+async fn alone(mut file: File) -> Flock<File> {
     loop {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path);
-        match file {
-            Ok(file) => {
-                if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                    return Some(lock);
-                }
-            }
-            Err(error) => {
-                log::warn!("{}: {error}", path.display());
-                return None;
-            }
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return lock,
+            Err((back, _)) => file = back,
         }
         sleep(SOON).await;
     }

@@ -4,55 +4,55 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixStream as StdStream;
+use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libnvc::{Error, ErrorKind, Result};
 use tokio::net::{UnixListener, UnixStream};
 
-/// A socket with a name, which is removed with it.
+use crate::options::{DRIVER, Options};
+
+/// Where sockets of one kind are: the directory, and what their names begin and end with.
 #[derive(Debug)]
-pub(crate) struct Named {
-    path: PathBuf,
+pub(crate) struct Place<'o>(&'o Path, &'static str, &'static str);
+
+/// Returns the places of the services and of the registration, in the order in which they are made.
+pub(crate) fn places(options: &Options) -> [Place<'_>; 2] {
+    let place = |(directory, prefix, suffix)| Place(directory, prefix, suffix);
+    [
+        (&*options.state, "dra", ".sock"),
+        (&options.registrar, DRIVER, "-reg.sock"),
+    ]
+    .map(place)
 }
 
-impl Drop for Named {
-    fn drop(&mut self) {
-        // It may be gone with its directory.
-        let _ = fs::remove_file(&self.path);
+impl Place<'_> {
+    /// Returns the path of the socket of a process with this word.
+    pub(crate) fn path(&self, word: &str) -> PathBuf {
+        let Self(directory, prefix, suffix) = self;
+        directory.join(format!("{prefix}-{word}{suffix}"))
     }
-}
 
-impl Named {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Creates a socket, and removes those of processes that have ended.
+    ///
+    /// # Errors
+    /// The directory cannot be written, or the path is too long for a socket.
+    pub(crate) fn listen(&self, word: &str) -> Result<StdListener> {
+        let Self(directory, prefix, suffix) = *self;
+        let failed = |error: io::Error| {
+            let object = directory.display();
+            Error::fault(ErrorKind::System, object, error.to_string())
+                .hint("it must be the kubelet's directory, mounted from the host")
+        };
+        fs::create_dir_all(directory).map_err(failed)?;
+        remove_dead(directory, prefix, suffix);
+        let path = self.path(word);
+        let listener = StdListener::bind(&path).map_err(failed)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(listener)
     }
-}
-
-/// Creates a socket with a new name, and removes those of processes that have ended.
-///
-/// # Errors
-/// The directory cannot be written, or the path is too long for a socket.
-pub(crate) fn listen(
-    directory: &Path,
-    prefix: &str,
-    suffix: &str,
-    word: &str,
-) -> Result<(UnixListener, Named)> {
-    let failed = |error: &io::Error| {
-        let object = directory.display();
-        Error::fault(ErrorKind::System, object, error.to_string())
-            .hint("it must be the kubelet's directory, mounted from the host")
-    };
-    fs::create_dir_all(directory).map_err(|error| failed(&error))?;
-    remove_dead(directory, prefix, suffix);
-    let path = directory.join(format!("{prefix}-{word}{suffix}"));
-    let listener = UnixListener::bind(&path).map_err(|error| failed(&error))?;
-    let named = Named { path };
-    fs::set_permissions(&named.path, Permissions::from_mode(0o600))
-        .map_err(|error| failed(&error))?;
-    Ok((listener, named))
 }
 
 /// Removes sockets of this driver to which nobody listens. The kubelet would call them for ever.

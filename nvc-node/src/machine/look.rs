@@ -8,7 +8,6 @@ use libnvc::host::query::QueryRequest;
 use libnvc::{Error, ErrorKind};
 use nvc_program::hints::{Reader, one_line};
 
-use super::footprint::is_loaded;
 use super::{Gpu, Health, Mig, Source};
 
 /// Time limit of a question, for each GPU.
@@ -82,7 +81,7 @@ impl Looker {
             },
             Err(error) if error.kind() == ErrorKind::DriverUnavailable => Look::NoDriver {
                 reason: one_line(&error, Reader::Node),
-                is_loaded: is_loaded(&self.source.driver_root),
+                is_loaded: self.source.is_loaded(),
             },
             Err(error) => Look::Silence(one_line(&error, Reader::Node)),
         }

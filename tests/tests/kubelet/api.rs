@@ -200,8 +200,9 @@ pub(crate) fn a_token_that_is_rotated() {
     node.published();
     node.claim("a", &["gpu-0"]);
     node.prepared("a");
-    fs::write(node.scratch.join("new"), "second").unwrap();
-    fs::rename(node.scratch.join("new"), node.scratch.join("token")).unwrap();
+    let account = node.scratch.join("account");
+    fs::write(account.join("new"), "second").unwrap();
+    fs::rename(account.join("new"), account.join("token")).unwrap();
     node.api(json!({"tokens": ["second"]}));
     node.api(json!({"end": 0}));
     node.remove_slices();

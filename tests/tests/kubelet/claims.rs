@@ -372,7 +372,6 @@ pub(crate) fn a_device_plugin_gives_the_same() {
 
 pub(crate) fn a_full_disk() {
     let mut node = Node::new();
-    let _daemon = node.started();
     node.claim("a", &["gpu-0"]);
     let records = node.scratch.join("plugins/gpu.nvidia.com/claims");
     fs::create_dir_all(&records).unwrap();
@@ -388,6 +387,8 @@ pub(crate) fn a_full_disk() {
             .unwrap();
         };
         tmpfs(MsFlags::empty(), "size=16k,mode=755");
+        // Later mounts of this test are not the driver's.
+        let mut daemon = node.started();
         fill(&directory.join("other"));
         let said = node.refused("a");
         assert!(said.contains("no space left on device"), "{said}");
@@ -413,6 +414,8 @@ pub(crate) fn a_full_disk() {
         tmpfs(MsFlags::MS_REMOUNT, options);
         node.unprepared("a");
         assert_eq!(node.files(), [] as [String; 0]);
+        daemon.signal(Signal::SIGTERM);
+        daemon.ended();
     }
 }
 

@@ -19,6 +19,9 @@ use hostile::{another_user, answers, frames, idle_connections};
 use nvc_testkit::harness::Need::{Kubelet, Root, Tracing};
 use nvc_testkit::harness::{self, kubelet_protocols};
 use plugins::{a_device_of_a_plugin, a_kubelet_that_does_not_say};
+use sides::{
+    an_unprivileged_container, each_side_has_few_rights, hostile_words, the_sides_end_together,
+};
 
 mod api;
 mod claims;
@@ -28,6 +31,7 @@ mod hostile;
 mod node;
 mod plugins;
 mod protocols;
+mod sides;
 
 fn main() -> ExitCode {
     let mut tests = nvc_testkit::tests![&[Kubelet];
@@ -56,6 +60,10 @@ fn main() -> ExitCode {
         frames,
         idle_connections,
         another_user,
+        each_side_has_few_rights,
+        an_unprivileged_container,
+        the_sides_end_together,
+        hostile_words,
     ]);
     tests.extend(nvc_testkit::tests![&[Kubelet, Root, Tracing];
         killed_at_each_step,

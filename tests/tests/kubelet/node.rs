@@ -147,12 +147,13 @@ impl Node {
             .unwrap();
         let descriptors = scratch.join("protocols");
         fs::write(&descriptors, protocols::published(&kubelet_protocols())).unwrap();
-        let authority = scratch.join("ca.crt");
+        fs::create_dir(scratch.join("account")).unwrap();
+        let authority = scratch.join("account/ca.crt");
         let mut api = Talk::start("apiserver.py", is_secure.then_some(&*authority));
         let scheme = if is_secure { "https" } else { "http" };
         let server = format!("{scheme}://127.0.0.1:{}", api.line());
         let kubelet = Talk::start("kubelet.py", Some(&descriptors));
-        fs::write(scratch.join("token"), "first").unwrap();
+        fs::write(scratch.join("account/token"), "first").unwrap();
         for directory in ["cdi", "plugins", "registry"] {
             fs::create_dir(scratch.join(directory)).unwrap();
         }
@@ -243,7 +244,7 @@ impl Node {
     pub(crate) fn command(&mut self, words: &[&str]) -> Command {
         let kubeconfig = self.scratch.join("kubeconfig");
         let mut cluster = json!({"server": self.server});
-        let authority = self.scratch.join("ca.crt");
+        let authority = self.scratch.join("account/ca.crt");
         if authority.exists() {
             cluster["certificate-authority"] = json!(authority);
         }
@@ -251,7 +252,7 @@ impl Node {
             "apiVersion": "v1", "kind": "Config", "current-context": "x",
             "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
             "clusters": [{"name": "x", "cluster": cluster}],
-            "users": [{"name": "x", "user": {"tokenFile": self.scratch.join("token")}}],
+            "users": [{"name": "x", "user": {"tokenFile": self.scratch.join("account/token")}}],
         });
         fs::write(&kubeconfig, text.to_string()).unwrap();
         let mut command = Command::new("env");
@@ -283,12 +284,13 @@ impl Node {
     /// Returns the command line of a driver in a pod, with the pod's account.
     pub(crate) fn command_in_pod(&mut self) -> Command {
         let inner = self.command(&["--kubeconfig="]);
-        fs::write(self.scratch.join("namespace"), "nvidia-dra").unwrap();
+        let account = self.scratch.join("account");
+        fs::write(account.join("namespace"), "nvidia-dra").unwrap();
         let script = "mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io &&\n\
             ln -s \"$0\" /run/secrets/kubernetes.io/serviceaccount && exec \"$@\"";
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]);
-        command.arg(self.scratch.path()).args(["env", "-i"]);
+        command.arg(account).args(["env", "-i"]);
         command.arg("KUBERNETES_SERVICE_HOST=127.0.0.1");
         let (_, port) = self.server.rsplit_once(':').unwrap();
         command.arg(format!("KUBERNETES_SERVICE_PORT={port}"));

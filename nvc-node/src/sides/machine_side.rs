@@ -1,0 +1,192 @@
+//! The side that speaks with the driver: says what there is, gives devices to claims, and keeps what they were given.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufReader};
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libnvc::{Error, ErrorKind, Result};
+use nix::sys::prctl;
+use nix::unistd::{dup2_stdin, dup2_stdout};
+use tokio::runtime::Builder;
+
+use super::{Answer, Call, MAX_CALL, MAX_NEWS, News, receive, send};
+use crate::devices;
+use crate::grants::{Grants, Record, check_uid};
+use crate::machine::{self, Watch, World};
+use crate::rights;
+
+/// How often the specifications of claims are looked for.
+const KEEP: Duration = Duration::from_secs(5);
+const GLANCE: Duration = Duration::from_millis(500);
+
+/// Serves the cluster side at the other ends of standard input and output, until it ends. The caller must end then.
+///
+/// # Errors
+/// A right cannot be given up, or the cluster side makes no sense.
+pub(crate) fn serve(grants: Grants, mut sockets: Vec<PathBuf>, hidden: &[PathBuf]) -> Result<()> {
+    let failed = |error: io::Error| {
+        let object = "the side that speaks with the cluster";
+        Error::fault(ErrorKind::System, object, error.to_string())
+    };
+    // For users who look at the process table; nothing depends on it.
+    let _ = prctl::set_name(c"nvc:[machine]");
+    let (calls, news) = streams().map_err(failed)?;
+    grants.load_modules();
+    rights::machine_side(hidden)?;
+    let grants = Arc::new(grants);
+    let world = machine::watched(grants.source.clone());
+    let news = Arc::new(Mutex::new(news));
+    let say = move |what: &News| {
+        let news = news.lock().unwrap_or_else(PoisonError::into_inner);
+        send(&*news, what, MAX_NEWS)
+    };
+    let runtime = Builder::new_current_thread().build();
+    let runtime = runtime.map_err(failed)?;
+    let (watched, teller) = (world.clone(), say.clone());
+    thread::spawn(move || runtime.block_on(tell(watched, teller)));
+    let (all, watched) = (Arc::clone(&grants), world.clone());
+    thread::spawn(move || keep(&all, watched));
+    let mut calls = BufReader::new(calls);
+    while let Some(call) = receive(&mut calls, MAX_CALL).map_err(failed)? {
+        // Who borrows a world longer holds up the next one.
+        let now = world.borrow().clone();
+        let answer = carry_out(call, &grants, &now, &mut sockets);
+        let answer = answer.map_err(|error| (error.message(), error.advice()));
+        let said = say(&News::Answer(answer)).or_else(|error| match error.kind() {
+            // Of very many claims. It must not end both sides.
+            io::ErrorKind::InvalidInput => {
+                say(&News::Answer(Err((format!("the answer: {error}"), None))))
+            }
+            _ => Err(error),
+        });
+        said.map_err(failed)?;
+    }
+    // A query that hangs keeps nobody. Who starts next removes the sockets of the cluster side.
+    Ok(())
+}
+
+/// Takes the pipes away from standard input and output, which programs that are started here get too.
+fn streams() -> io::Result<(File, File)> {
+    let calls = io::stdin().as_fd().try_clone_to_owned()?;
+    let news = io::stdout().as_fd().try_clone_to_owned()?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    Ok((calls.into(), news.into()))
+}
+
+/// Does what the cluster side asks for, if it may.
+fn carry_out(
+    call: Call,
+    grants: &Grants,
+    world: &World,
+    sockets: &mut Vec<PathBuf>,
+) -> Result<Answer> {
+    let mut answer = Answer::default();
+    match call {
+        Call::Give(record) => {
+            judge(&record, world)?;
+            answer.is_new = grants.give(&record)?;
+        }
+        Call::Records => answer.records = grants.lock()?.records()?,
+        Call::Name(names) => {
+            for (name, gpu) in &names {
+                check(world, name, |entry| entry.gpu.uuid == *gpu)?;
+            }
+            answer.names = grants.lock()?.name(&names, devices::now())?;
+        }
+        Call::TakeBack(uid) => {
+            check_uid(&uid)?;
+            grants.lock()?.take_back(&uid)?;
+        }
+        Call::RemoveSocket => {
+            // It may be gone with its directory.
+            let _ = sockets.pop().map(fs::remove_file);
+        }
+    }
+    Ok(answer)
+}
+
+/// Checks that a claim has a safe UID, and names devices of this machine.
+fn judge(record: &Record, world: &World) -> Result<()> {
+    check_uid(&record.uid)?;
+    if record.grants.is_empty() {
+        let text = "a claim without devices";
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    record.grants.iter().try_for_each(|grant| {
+        check(world, &grant.name, |entry| {
+            entry.uuid() == grant.uuid && entry.gpu.uuid == grant.gpu
+        })
+    })
+}
+
+/// Checks that this machine has a device with this name, as it is meant.
+fn check(world: &World, name: &str, is_meant: impl Fn(&devices::Entry<'_>) -> bool) -> Result<()> {
+    let mut entries = world.iter().flat_map(devices::entries);
+    if entries.any(|entry| entry.name() == name && is_meant(&entry)) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::NotFound,
+        format!("there is no {name} now"),
+    ))
+}
+
+/// Says what there is at each change, as long as somebody listens.
+async fn tell(mut world: Watch, say: impl Fn(&News) -> io::Result<()>) {
+    loop {
+        let now = (**world.borrow_and_update()).clone();
+        if say(&News::World(now)).is_err() || world.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Keeps the specifications of claims that have been given devices, for ever: makes those again that are gone, or of
+/// another driver than now.
+fn keep(grants: &Grants, mut world: Watch) {
+    let (mut said, mut is_thorough) = (BTreeMap::new(), true);
+    loop {
+        let now = world.borrow_and_update().clone();
+        let records = grants.lock().and_then(|locked| locked.records());
+        let records = records.unwrap_or_else(|error| {
+            log::warn!("{}", error.message());
+            Vec::new()
+        });
+        let mut failed = BTreeMap::new();
+        for record in &records {
+            let (uid, claim) = (&record.uid, format!("{}/{}", record.namespace, record.name));
+            let Ok(machine) = &*now else { break };
+            let renewed = grants
+                .lock()
+                .and_then(|locked| locked.renew(uid, &machine.driver, is_thorough));
+            match renewed {
+                Ok(false) => {}
+                Ok(true) => log::info!("Made the specification of {claim} again"),
+                Err(error) => {
+                    let text = error.message();
+                    if said.get(uid) != Some(&text) {
+                        log::warn!("{claim} has no specification now: {text}");
+                    }
+                    failed.insert(uid.clone(), text);
+                }
+            }
+        }
+        said = failed;
+        let end = Instant::now() + KEEP;
+        is_thorough = loop {
+            thread::sleep(GLANCE);
+            match world.has_changed() {
+                Ok(true) => break true,
+                _ if Instant::now() >= end => break false,
+                _ => {}
+            }
+        };
+    }
+}
