@@ -4,13 +4,13 @@
 //! container with a volume of /tmp, could put a symlink there; following it would expose any socket or directory of the
 //! host to containers, so it is refused.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use log::{debug, info, warn};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, SFlag};
+use nix::sys::stat::SFlag;
 use serde::{Deserialize, Serialize};
 
 use crate::capability::Capability;
@@ -176,11 +176,7 @@ impl Place {
 
 /// Returns true if a directory has an access list, or may have one.
 fn has_access_list(directory: BorrowedFd<'_>) -> bool {
-    // Attributes cannot be read by reference.
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let list = openat(directory, ".", flags, Mode::empty())
-        .and_then(|readable| xattr::get(readable, c"system.posix_acl_access"));
-    !matches!(list, Err(Errno::ENODATA | Errno::EOPNOTSUPP))
+    xattr::access_list(directory, OsStr::new(".")) != Ok(None)
 }
 
 /// Returns true if a file's owner is root or the caller, or a user that the caller's user namespace does not map: there
@@ -263,13 +259,8 @@ mod tests {
             list.extend(id.to_le_bytes());
         }
         let links = std::fs::File::open(at("links")).unwrap();
-        match xattr::set(links, c"system.posix_acl_access", &list) {
-            Err(Errno::EOPNOTSUPP) => {}
-            done => {
-                done.unwrap();
-                assert!(find().is_empty());
-            }
-        }
+        xattr::set(links, xattr::ACCESS_LIST, &list).unwrap();
+        assert!(find().is_empty());
     }
 
     #[test]

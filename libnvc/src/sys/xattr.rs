@@ -1,12 +1,17 @@
 //! Reads and sets extended attributes of open files, which nix lacks: ACLs, security labels, and attributes of users.
 
-use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, AsRawFd};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 
 /// The kernel's limits on a value and on the list of names: XATTR_SIZE_MAX, XATTR_LIST_MAX.
 const MAX_SIZE: usize = 64 << 10;
+
+/// The access ACL. The default ACL, for new files, is another attribute.
+pub const ACCESS_LIST: &CStr = c"system.posix_acl_access";
 
 /// Returns the names of a file's attributes.
 ///
@@ -35,6 +40,21 @@ pub fn get(file: impl AsFd, name: &CStr) -> Result<Vec<u8>, Errno> {
     // is open, meanwhile.
     let ret = unsafe { libc::fgetxattr(fd, name.as_ptr(), into, value.len()) };
     filled(value, ret)
+}
+
+/// Returns the access ACL of a file in a directory, or of the directory with the name `.`; None if there is none.
+///
+/// # Errors
+/// `ELOOP` for a link; the system's.
+pub fn access_list(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Option<Vec<u8>>, Errno> {
+    // Attributes cannot be read from a descriptor that was opened with O_PATH.
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let readable = openat(directory, name, flags, Mode::empty())?;
+    match get(readable, ACCESS_LIST) {
+        Ok(list) => Ok(Some(list)),
+        Err(Errno::ENODATA | Errno::EOPNOTSUPP) => Ok(None),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Sets an attribute.

@@ -2,16 +2,11 @@
 //!
 //! If there is an ACL, the mode's group bits are its mask: they say that others may write, but not who.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 
 use libnvc::xattr;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
-
-/// The access ACL. The default ACL, for new files, is another attribute.
-const NAME: &CStr = c"system.posix_acl_access";
 
 const VERSION: u32 = 2;
 
@@ -37,14 +32,9 @@ pub(super) type List = Result<Option<Vec<Writer>>, Errno>;
 
 /// Returns the users and groups that the ACL of a file or directory permits to write.
 pub(super) fn writers(directory: BorrowedFd<'_>, name: &OsStr) -> List {
-    // Attributes cannot be read from a descriptor that was opened with O_PATH.
-    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let readable = openat(directory, name, flags, Mode::empty())?;
-    match xattr::get(readable, NAME) {
-        Ok(list) => parse(&list).ok_or(Errno::EINVAL).map(Some),
-        Err(Errno::ENODATA | Errno::EOPNOTSUPP) => Ok(None),
-        Err(errno) => Err(errno),
-    }
+    let list = xattr::access_list(directory, name)?;
+    list.map(|list| parse(&list).ok_or(Errno::EINVAL))
+        .transpose()
 }
 
 /// Parses the attribute: the version, then entries of a kind, permissions and an identity.

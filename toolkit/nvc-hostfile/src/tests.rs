@@ -229,7 +229,7 @@ fn an_acl_opens_a_directory() {
     let at = dir.path().join("directory");
     let file = at.join("file");
     fs::create_dir(&at).unwrap();
-    let access = c"system.posix_acl_access";
+    let access = xattr::ACCESS_LIST;
     for (name, user, group, owning, mask, who) in [
         (access, (OTHER, 7), (0, 5), 5, 7, Some("user")),
         (access, (0, 7), (OTHER, 7), 5, 7, Some("group")),
