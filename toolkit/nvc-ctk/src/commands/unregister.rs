@@ -110,29 +110,28 @@ impl Work<'_> {
             config, drop_in, ..
         } in std::iter::once(usual).chain(named)
         {
-            let found = removal(engine, &config, drop_in.as_deref(), &is_removed);
-            let mut done = found.map(|found| {
-                names.extend(found.names);
-                had_default |= found.had_default;
-                found.edits
-            });
-            for edit in done
-                .iter_mut()
-                .flat_map(std::mem::take)
-                .filter(Edit::is_needed)
-            {
+            let found = match removal(engine, &config, drop_in.as_deref(), &is_removed) {
+                Ok(found) => found,
+                Err(error) => {
+                    let stays = format!("{}: the runtime stays", config.display());
+                    result = result.and(Err(error.context(stays)));
+                    continue;
+                }
+            };
+            names.extend(found.names);
+            had_default |= found.had_default;
+            for edit in found.edits.into_iter().filter(Edit::is_needed) {
                 self.report("Removed the runtime from", edit.path());
                 is_changed = true;
                 if !self.is_dry {
                     result = result.and(edit.carry_out().map(drop));
                 }
             }
-            result = result.and(done.map(drop).map_err(|error| {
-                error.context(format!("{}: the runtime stays", config.display()))
-            }));
         }
         let docker = (engine == Engine::Docker).then(|| Docker::new(lines, &names, &self.programs));
-        had_default |= (docker.as_ref()).is_some_and(|docker| docker.has_default(&self.programs));
+        had_default |= docker
+            .iter()
+            .any(|docker| docker.has_default(&self.programs));
         if had_default {
             info!("It was the default runtime of {name}, whose own, runc, is the default again");
         }
