@@ -27,15 +27,16 @@ pub(super) fn layout() -> Layout {
 pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Text> {
     let layout = layout();
     let main = tables::parse(files.path, files.text.unwrap_or_default())?;
-    let mut sources = match files.dumped {
+    let sources = match files.dumped {
         Some(text) => vec![tables::parse(Path::new("crio status config"), text)?],
-        None => vec![main.clone()],
-    };
-    if files.dumped.is_none() {
-        for other in files.others {
-            sources.push(tables::parse(&other.path, &other.text)?);
+        None => {
+            let others = files.others.iter();
+            let others = others.map(|other| tables::parse(&other.path, &other.text));
+            std::iter::once(Ok(main.clone()))
+                .chain(others)
+                .collect::<Result<_>>()?
         }
-    }
+    };
     let options = options_of_default(&sources, &runtime.name)?;
     let (path, mut document) = match files.drop_in {
         Some(drop_in) => {
