@@ -219,7 +219,11 @@ async fn serve(options: &Options, side: ClusterSide) -> Result<()> {
 /// Returns what writes files of claims, with the hook program that they name.
 fn grants(options: &Options) -> Grants {
     let is_hook_ours = options.hook.is_empty();
-    let installed = || options.state.join(HOOK).display().to_string();
+    let path = if is_hook_ours {
+        options.state.join(HOOK).display().to_string()
+    } else {
+        options.hook.clone()
+    };
     Grants {
         source: Source {
             driver_root: options.driver_root.clone(),
@@ -232,13 +236,7 @@ fn grants(options: &Options) -> Grants {
         host_driver_root: options.host_driver_root.clone(),
         cdi_root: options.cdi_root.clone(),
         state: options.state.clone(),
-        hook: HookProgram {
-            path: if is_hook_ours {
-                installed()
-            } else {
-                options.hook.clone()
-            },
-        },
+        hook: HookProgram { path },
         is_hook_ours,
     }
 }

@@ -7,12 +7,13 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libnvc::{Error, ErrorKind, Result};
 use nix::sys::prctl;
 use nix::unistd::{dup2_stdin, dup2_stdout};
 use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use super::{Answer, Call, MAX_CALL, MAX_NEWS, News, receive, send};
 use crate::devices;
@@ -22,7 +23,6 @@ use crate::rights;
 
 /// How often the specifications of claims are looked for.
 const KEEP: Duration = Duration::from_secs(5);
-const GLANCE: Duration = Duration::from_millis(500);
 
 /// Serves the cluster side at the other ends of standard input and output, until it ends. The caller must end then.
 ///
@@ -45,12 +45,13 @@ pub(crate) fn serve(grants: Grants, mut sockets: Vec<PathBuf>, hidden: &[PathBuf
         let news = news.lock().unwrap_or_else(PoisonError::into_inner);
         send(&*news, what, MAX_NEWS)
     };
-    let runtime = Builder::new_current_thread().build();
-    let runtime = runtime.map_err(failed)?;
+    // Each in a thread of its own, since both wait for others: for the cluster side, and for disks.
+    let waiting = || Builder::new_current_thread().enable_time().build();
+    let (tells, keeps) = (waiting().map_err(failed)?, waiting().map_err(failed)?);
     let (watched, teller) = (world.clone(), say.clone());
-    thread::spawn(move || runtime.block_on(tell(watched, teller)));
+    thread::spawn(move || tells.block_on(tell(watched, teller)));
     let (all, watched) = (Arc::clone(&grants), world.clone());
-    thread::spawn(move || keep(&all, watched));
+    thread::spawn(move || keeps.block_on(keep(&all, watched)));
     let mut calls = BufReader::new(calls);
     while let Some(call) = receive(&mut calls, MAX_CALL).map_err(failed)? {
         // Who borrows a world longer holds up the next one.
@@ -148,9 +149,9 @@ async fn tell(mut world: Watch, say: impl Fn(&News) -> io::Result<()>) {
     }
 }
 
-/// Keeps the specifications of claims that have been given devices, for ever: makes those again that are gone, or of
-/// another driver than now.
-fn keep(grants: &Grants, mut world: Watch) {
+/// Keeps the specifications of claims that have been given devices, as long as the driver is watched: makes those again
+/// that are gone, or of another driver than now.
+async fn keep(grants: &Grants, mut world: Watch) {
     let (mut said, mut is_thorough) = (BTreeMap::new(), true);
     loop {
         let now = world.borrow_and_update().clone();
@@ -179,14 +180,10 @@ fn keep(grants: &Grants, mut world: Watch) {
             }
         }
         said = failed;
-        let end = Instant::now() + KEEP;
-        is_thorough = loop {
-            thread::sleep(GLANCE);
-            match world.has_changed() {
-                Ok(true) => break true,
-                _ if Instant::now() >= end => break false,
-                _ => {}
-            }
+        is_thorough = match timeout(KEEP, world.changed()).await {
+            Ok(Ok(())) => true,
+            Ok(Err(_)) => return,
+            Err(_) => false,
         };
     }
 }
