@@ -28,8 +28,6 @@ try_engine() {
   title "$engine"
   # shellcheck source=/dev/null
   . "/srv/engines/ways/$(file_of "$engine").sh"
-  # Links that another engine's containers needed.
-  find /dev/char -lname '*nvidia*' -delete
   if ! up > /tmp/log 2>&1; then
     line FAILED "the engine does not start" /tmp/log
     return

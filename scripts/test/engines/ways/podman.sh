@@ -8,11 +8,6 @@ podman() { command podman "--runtime=${runtime:-${engine#podman-}}" --hooks-dir=
 up() {
   # podman's option needs the directory, also for containers without hooks.
   mkdir -p /etc/nvidia-hooks
-  # This runc forgets devices without a link in /dev/char, which the udev rule makes.
-  case $(runc --version | head -1) in *" 1.1.5"*)
-    udevadm trigger --action=add --settle /sys/devices/virtual/mem/full && until_true 10 test -e /dev/char/195:0 || return
-    ;;
-  esac
   generate && tar -C /srv/image -cf /tmp/image.tar . && podman import /tmp/image.tar image
 }
 start() { # WAY GPU

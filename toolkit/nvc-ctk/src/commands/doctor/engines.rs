@@ -59,7 +59,6 @@ pub(super) fn runc() -> Option<Finding> {
     if !is_forgetful || !paths.all(|path| Path::new(path).exists()) {
         return None;
     }
-    // Hook and runtime make those of their own containers' devices only.
     let node = links::missing()?;
     let what = format!(
         "this runc forgets devices that have no link in /dev/char, as {}",
