@@ -184,7 +184,7 @@ put 644 "$BUILD/share/doc/THIRD-PARTY" "$DOCDIR/THIRD-PARTY"
 
 if [ "$uninstall" ]; then
   for directory in "$LIBEXECDIR/libnvidia-container" "$DOCDIR/kubernetes" "$DOCDIR" "$hooks" "${hooks%/*}"; do
-    [ ! -d "$DESTDIR$directory" ] || rmdir "$DESTDIR$directory"
+    [ ! -d "$DESTDIR$directory" ] || rmdir --ignore-fail-on-non-empty "$DESTDIR$directory"
   done
 fi
 # The loader finds libraries in its directories only through its cache.
@@ -199,7 +199,7 @@ if [ "$uninstall" ]; then
     systemctl daemon-reload || true
     # Their links named the files that have gone.
     # shellcheck disable=SC2086
-    [ ! "$kept" ] || systemctl reenable $kept || true
+    [ ! "$kept" ] || { systemctl reenable $kept && systemctl --no-block start nvidia-cdi-refresh.service; } || true
   fi
   [ ! "$is_host" ] || [ "${kept:-}" ] || rm -rf /run/nvidia-cdi-refresh
 elif [ "$is_host" ]; then

@@ -287,7 +287,7 @@ fn registrations_are_undone_first() {
 fn files_and_units_of_packages_stay() {
     let machine = Machine::new();
     machine.calls("", "true");
-    let dpkg = "#!/bin/sh\ncase $2 in /usr/lib/systemd/system/nvidia-cdi-* | */bin/nvidia-ctk) ;; *) exit 1 ;; esac\n";
+    let dpkg = "#!/bin/sh\ncase $2 in /usr/lib/systemd/system/nvidia-cdi-* | */bin/nvidia-ctk | */nvc-query) ;; *) exit 1 ;; esac\n";
     machine.put("programs/dpkg", dpkg);
     let calls = machine.calls("--uninstall", "true");
     let about_units: Vec<&str> = calls
@@ -301,6 +301,7 @@ fn files_and_units_of_packages_stay() {
             "disable --now nvidia-docker-plugin.socket nvidia-docker-plugin.service",
             "daemon-reload",
             "reenable nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify.timer",
+            "--no-block start nvidia-cdi-refresh.service",
         ]
     );
     assert!(machine.scratch.join("prefix/bin/nvidia-ctk").exists());
