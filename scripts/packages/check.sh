@@ -91,7 +91,7 @@ prepare_machine() {
   grep -qx prefix=/usr/local "$built/libnvidia-container.pc" 2> /dev/null ||
     PREFIX=/usr/local LIBDIR='' LIBEXECDIR='' CARGO_TARGET_DIR=$target scripts/build/all.sh
   mkdir "$root/src" "$root/build"
-  cp -r Cargo.toml CHANGELOG.md LICENSE README.md include pkg scripts "$root/src/"
+  cp -r Cargo.toml CHANGELOG.md LICENSE README.md examples include pkg scripts "$root/src/"
   find "$built" -maxdepth 1 -type f ! -name '*.d' ! -name '*.rlib' -exec cp -t "$root/build" {} +
   cp -r "$built/share" "$root/build/"
   cp pkg/check/devices.c "$root/packages/"
