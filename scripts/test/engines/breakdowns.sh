@@ -122,7 +122,7 @@ break_group() { chmod 660 /dev/nvidia[01] /dev/nvidiactl && chgrp video /dev/nvi
 rounds() { sed -n 's/^round_\([a-z0-9]*\)() {.*/\1/p' "$0"; }
 round_1() {
   try user 'nvidia-container-cli.user is "nobdy:vdieo"'
-  try docker_directories 'docker reads specifications in /opt/cdi only' \
+  ! has_cdi || try docker_directories 'docker reads specifications in /opt/cdi only' \
     "sed -i 's,\"/opt/cdi\",&\\, \"/var/run/cdi\",' $daemon && systemctl restart docker"
   try refresh "$unit fails" "rm $environment && systemctl restart $unit"
   try empty_other '/etc/cdi/x.yaml: the file has no content'

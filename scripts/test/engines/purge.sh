@@ -19,7 +19,7 @@ package() { # NAME DEPENDS PROGRAM...: a package of these programs, with the scr
     [ ! -e "/srv/pkg/debian/$name.$script" ] || install -m 755 "/srv/pkg/debian/$name.$script" "$root/DEBIAN/$script"
   done
   for program; do cp "/usr/bin/$program" "$root/usr/bin/"; done
-  dpkg-deb -b "$root" /srv/packages > /dev/null
+  dpkg-deb -Znone -b "$root" /srv/packages > /dev/null
 }
 if ! ls /srv/packages/*.deb > /dev/null 2>&1; then
   package $base '' nvidia-container-runtime nvidia-cdi-hook nvidia-ctk
