@@ -4,6 +4,7 @@
 //! escapes the whole line with [`libnvc::printable`]. So no caller can forget to, and nothing is escaped twice. A test searches
 //! the sources of all programs for other ways to standard error, the system's log and log files.
 
+mod logging;
 mod record;
 mod redirection;
 mod system_log;
@@ -19,6 +20,7 @@ use libnvc::printable;
 use nix::fcntl::OFlag;
 use nix::sys::stat::makedev;
 
+pub use logging::log_records;
 pub use record::{Format, Level, record, record_up_to};
 pub use redirection::{STDERR, STREAM_ANNOTATIONS, are_streams_redirected, is_stderr};
 pub use system_log::{SYSTEM_LOG, Severity, SystemLog, asked_for_log, asks_for_log};
