@@ -110,6 +110,7 @@ pub use hint::{Hint, Setting};
 pub use path::{ContainerPath, HostPath, STANDARD_PATH};
 pub use printable::{printable, printable_up_to};
 pub use sys::execute::execute;
+pub use sys::seccomp::speak_only;
 pub use sys::start::start;
 pub use sys::xattr;
 

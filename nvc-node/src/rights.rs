@@ -50,7 +50,8 @@ pub(crate) fn machine_side(hidden: &[PathBuf]) -> Result<()> {
     keep(&MACHINE)
 }
 
-/// Confines the cluster side: it sees nothing but some directories and files, read-only, and has no capability.
+/// Confines the cluster side: it sees nothing but some directories and files, read-only, has no capability, and may make
+/// no call of the system that those need who have some.
 ///
 /// # Errors
 /// The system's.
@@ -62,7 +63,11 @@ pub(crate) fn cluster_side(shown: &[PathBuf]) -> Result<()> {
             "this container may make no namespaces: both parts of the driver see all that it has"
         );
     }
-    keep(&[])
+    keep(&[])?;
+    if let Err(errno) = libnvc::speak_only() {
+        log::warn!("the side that speaks with the cluster may make all system calls: {errno}");
+    }
+    Ok(())
 }
 
 /// Moves to a mount namespace, and others, of its own. Mounts of the host still arrive, such as a driver's. Returns false

@@ -29,14 +29,14 @@ fn machine_side(daemon: &Daemon) -> Pid {
     Pid::from_raw(child.parse().unwrap())
 }
 
-/// Returns what each thread has: its capabilities, which are all the same, and no_new_privs.
+/// Returns what each thread has: its capabilities, no_new_privs, and 2 if its system calls are filtered.
 fn rights(pid: Pid) -> Vec<(String, u64)> {
     let mut all = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         for line in status.lines() {
             let (name, value) = line.split_once(":\t").unwrap_or_default();
-            if name.starts_with("Cap") || name == "NoNewPrivs" {
+            if name.starts_with("Cap") || ["NoNewPrivs", "Seccomp"].contains(&name) {
                 all.push((name.to_owned(), u64::from_str_radix(value, 16).unwrap()));
             }
         }
@@ -75,11 +75,16 @@ pub(crate) fn each_side_has_few_rights() {
     let daemon = started(&mut node, &wrapper);
     let (cluster, machine) = (daemon.pid(), machine_side(&daemon));
     for (name, has) in rights(cluster) {
-        assert_eq!(has, u64::from(name == "NoNewPrivs"), "{name}");
+        let expected = match &*name {
+            "Seccomp" => 2,
+            "NoNewPrivs" => 1,
+            _ => 0,
+        };
+        assert_eq!(has, expected, "{name}");
     }
     for (name, has) in rights(machine) {
         let expected = match &*name {
-            "CapInh" | "CapAmb" => 0,
+            "CapInh" | "CapAmb" | "Seccomp" => 0,
             "NoNewPrivs" => 1,
             _ => OF_MACHINE_SIDE,
         };
@@ -152,7 +157,8 @@ pub(crate) fn an_unprivileged_container() {
         let said = "this container may make no namespaces";
         assert_eq!(daemon.log().matches(said).count(), 1, "{}", daemon.log());
         for (name, has) in rights(daemon.pid()) {
-            let is_left = name == "NoNewPrivs" || name == "CapBnd" && without.contains("setpcap");
+            let is_left =
+                !name.starts_with("Cap") || name == "CapBnd" && without.contains("setpcap");
             assert_eq!(has != 0, is_left, "{name}");
         }
         node.prepared("a");
