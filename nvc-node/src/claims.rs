@@ -66,6 +66,7 @@ impl Claims {
             driver: driver.unwrap_or_default(),
         };
         self.check_alone(&record).await?;
+        log::info!("No plugin has given the devices of {namespace}/{name}");
         let is_new = self.machine.ask(Call::Give(record.clone())).await?.is_new;
         // The kubelet shows what a plugin gives only after that has given it, so two at the same moment see each other
         // only now.
@@ -165,6 +166,7 @@ impl Claims {
             name: device.clone(),
             uuid: entry.uuid().to_owned(),
             gpu: entry.gpu.uuid.clone(),
+            instances: entry.mig.map(|mig| mig.instances),
             is_shared: result.admin_access.unwrap_or(false),
         })
     }

@@ -8,23 +8,20 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use libnvc::host::DriverConfig;
-use libnvc::options::LibraryOptions;
-use libnvc::{Error, ErrorKind, Result, kmods};
+use libnvc::{Error, ErrorKind, Result};
 use nix::fcntl::{Flock, FlockArg};
 use nvc_cdi::emit::Format;
-use nvc_cdi::transform::{Side, Transform};
-use nvc_cdi::{Spec, file, registry, version};
-use nvc_generate::{
-    Find, GeneratedSpecs, HookProgram, Hooks, Mode, Names, Naming, Options, Rendering, generate,
-};
+use nvc_cdi::{Spec, file, registry};
+use nvc_generate::HookProgram;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Source;
 
 mod record;
+mod specification;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use record::{Grant, Record, check_uid};
 
@@ -40,12 +37,6 @@ const RECORDS: &str = "claims";
 
 /// Seconds between the clocks of this node and of the scheduler, with its delay, that do not matter.
 const MAX_SKEW: i64 = 30;
-
-/// A query that takes longer waits for a GPU.
-const SLOW: Duration = Duration::from_secs(5);
-/// What every container with a GPU needs. Without one of them a pod would run, and have no GPU.
-const NEEDED_NODES: [&str; 2] = ["/dev/nvidiactl", "/dev/nvidia-uvm"];
-const NEEDED_LIBRARIES: [&str; 2] = ["libcuda.so.", "libnvidia-ml.so."];
 
 /// Which GPU has had a name, and since when: a claim names a device, and must not get one of another GPU that has the name
 /// by now. A MIG device that was created again at its place is as good as before.
@@ -102,28 +93,6 @@ impl Grants {
         })
     }
 
-    /// Makes the driver's nodes, and loads its modules, if a node that every container needs is missing: later there is
-    /// no right to load a module.
-    pub(crate) fn load_modules(&self) {
-        let dev = |path: &&str| self.source.dev_root.join(path.trim_start_matches('/'));
-        if self.source.is_loaded() && !NEEDED_NODES.iter().map(dev).all(|node| node.exists()) {
-            self.make_nodes();
-        }
-    }
-
-    fn make_nodes(&self) -> Option<String> {
-        let config = DriverConfig {
-            root: self.source.dev_root.clone(),
-            options: LibraryOptions::LOAD_KMODS,
-            ..DriverConfig::default()
-        };
-        let warning = kmods::prepare(&config);
-        if let Some(warning) = &warning {
-            log::warn!("{warning}");
-        }
-        warning
-    }
-
     /// Gives a claim its devices, unless another one has one of them. Returns true if it had none before.
     ///
     /// # Errors
@@ -160,111 +129,6 @@ impl Grants {
     pub(crate) fn record(&self, uid: &str) -> PathBuf {
         self.records().join(format!("{uid}.json"))
     }
-
-    /// Asks the driver about devices, and makes the specification of a claim.
-    fn make(&self, uid: &str, grants: &[Grant]) -> Result<Spec> {
-        let started = Instant::now();
-        let made = self.generated(grants).or_else(|error| {
-            // Nodes are not the reason, and there is no time for another.
-            if started.elapsed() > SLOW {
-                return Err(error);
-            }
-            log::info!("Making the driver's nodes: {}", error.message());
-            let warning = self.make_nodes();
-            // The second error says what is still missing.
-            self.generated(grants).map_err(|error| match warning {
-                Some(why) if why.contains("kernel module") => error.hint(format!(
-                    "{why}; the driver's pod loads modules when it starts"
-                )),
-                _ => error,
-            })
-        })?;
-        for warning in &made.warnings {
-            log::debug!("claim {uid}: {warning}");
-        }
-        let mut spec = made.spec;
-        for device in &mut spec.devices {
-            let grant = grants.iter().find(|grant| grant.uuid == device.name);
-            let grant = grant.ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Malformed,
-                    format!("{} is not asked for", device.name),
-                )
-            })?;
-            device.name = format!("{uid}-{}", grant.name);
-        }
-        let as_seen = self.source.driver_root.to_string_lossy();
-        Transform::new(&as_seen, &self.host_driver_root, Side::Host).apply(&mut spec)?;
-        spec.cdi_version = version::minimum(&spec).0.into();
-        nvc_cdi::validate::spec(&spec)?;
-        Ok(spec)
-    }
-
-    fn generated(&self, grants: &[Grant]) -> Result<GeneratedSpecs> {
-        let options = Options {
-            find: Find {
-                driver_root: self.source.driver_root.clone(),
-                dev_root: self.source.dev_root.clone(),
-                ids: grants.iter().map(|grant| grant.uuid.clone()).collect(),
-                query: self.source.query.clone(),
-                ..Find::new(Mode::Nvml)
-            },
-            names: Names {
-                naming: vec![Naming::Uuid],
-                no_all: true,
-                vendor: VENDOR.into(),
-                class: CLASS.into(),
-            },
-            rendering: Rendering {
-                hooks: Hooks {
-                    program: self.hook.clone(),
-                    disabled: [].into(),
-                    enabled: [].into(),
-                    merged: self.is_hook_ours,
-                    is_ours: self.is_hook_ours,
-                },
-                ldconfig: None,
-                gids: false,
-                additional_gids: false,
-            },
-        };
-        let made = generate(&options)?;
-        check_whole(&made, grants)?;
-        Ok(made)
-    }
-}
-
-/// Checks that a specification has what every container with a GPU needs.
-fn check_whole(made: &GeneratedSpecs, grants: &[Grant]) -> Result<()> {
-    let common = &made.spec.container_edits;
-    let lacks_node = |path: &&&str| !common.device_nodes.iter().any(|node| node.path == **path);
-    let lacks_library = |name: &&&str| {
-        let mut files = common
-            .mounts
-            .iter()
-            .map(|mount| Path::new(&mount.container_path));
-        !files.any(|path| {
-            let file = path.file_name().and_then(|file| file.to_str());
-            file.is_some_and(|file| file.starts_with(**name))
-        })
-    };
-    let lacks_device = |grant: &&Grant| made.spec.device(&grant.uuid).is_none();
-    let mut missing: Vec<&str> = NEEDED_NODES.iter().filter(lacks_node).copied().collect();
-    missing.extend(NEEDED_LIBRARIES.iter().filter(lacks_library));
-    missing.extend(
-        grants
-            .iter()
-            .filter(lacks_device)
-            .map(|grant| grant.uuid.as_str()),
-    );
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let warnings = made.warnings.iter().map(String::as_str);
-    let is_about = |warning: &&str| missing.iter().any(|name| warning.contains(name));
-    let why: Vec<&str> = warnings.filter(is_about).collect();
-    let text = format!("a container would lack {}", missing.join(", "));
-    Err(Error::new(ErrorKind::NotFound, text).with_cause(why.join("; ")))
 }
 
 impl Locked<'_> {
@@ -303,6 +167,7 @@ impl Locked<'_> {
                 name: name.into(),
                 uuid: if is_mig { name } else { gpu }.into(),
                 gpu: gpu.clone(),
+                instances: None,
                 is_shared: false,
             })
         };
@@ -491,157 +356,4 @@ fn sweep(path: &Path) {
 
 fn of_file(path: &Path, error: &io::Error) -> Error {
     Error::fault(ErrorKind::System, path.display(), error.to_string())
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use libnvc::host::query::QueryProgram;
-
-    use super::*;
-
-    fn grants(state: &Path) -> Grants {
-        Grants {
-            source: Source {
-                driver_root: "/".into(),
-                dev_root: "/".into(),
-                query: QueryProgram::ThisExecutable,
-                ignored_xids: Vec::new(),
-                verdicts: "/no/such".into(),
-                quiet: std::time::Duration::ZERO,
-            },
-            host_driver_root: "/".into(),
-            cdi_root: state.join("cdi"),
-            state: state.into(),
-            hook: HookProgram {
-                path: "/hook".into(),
-            },
-            is_hook_ours: true,
-        }
-    }
-
-    fn record(uid: &str, since: i64) -> Record {
-        let grant = Grant {
-            name: "gpu-0".into(),
-            uuid: "GPU-0".into(),
-            gpu: "GPU-0".into(),
-            is_shared: false,
-        };
-        Record {
-            uid: uid.into(),
-            namespace: "ns".into(),
-            name: "c".into(),
-            grants: vec![grant],
-            since,
-            driver: "1.0".into(),
-        }
-    }
-
-    #[test]
-    fn a_name_that_has_moved_is_an_error() {
-        let state = tempfile::tempdir().unwrap();
-        let grants = grants(state.path());
-        let locked = grants.lock().unwrap();
-        let is = |uuid: &str| [("gpu-0".to_owned(), uuid.to_owned())];
-        // Claimed before our first start.
-        assert!(locked.name(&is("GPU-0"), 1000).unwrap().is_empty());
-        assert!(locked.check_names(&record("a", 50)).is_ok());
-        // Another one has the name, and then the first one again.
-        assert_eq!(locked.name(&is("GPU-1"), 2000).unwrap(), ["gpu-0"]);
-        assert!(locked.check_names(&record("a", 2500)).is_err());
-        assert_eq!(locked.name(&is("GPU-0"), 3000).unwrap(), ["gpu-0"]);
-        // Claimed before that, by a clock that is 29 seconds fast, and after it was published again by one that is slow.
-        assert!(locked.check_names(&record("a", 3029)).is_err());
-        assert_eq!(locked.name(&is("GPU-0"), 3059).unwrap(), ["gpu-0"]);
-        assert!(locked.name(&is("GPU-0"), 3060).unwrap().is_empty());
-        assert!(locked.check_names(&record("a", 3060 - 29)).is_ok());
-        // The clock was set back.
-        assert_eq!(locked.name(&is("GPU-0"), 500).unwrap(), ["gpu-0"]);
-        assert!(locked.check_names(&record("a", 570)).is_ok());
-        // A new name is claimed for what has it.
-        let new = [("gpu-1".to_owned(), "GPU-1".to_owned())];
-        assert!(locked.name(&new, 1000).unwrap().is_empty());
-        let of = |name: &str, gpu: &str| Record {
-            grants: vec![Grant {
-                name: name.into(),
-                uuid: gpu.into(),
-                gpu: gpu.into(),
-                is_shared: false,
-            }],
-            ..record("a", 50)
-        };
-        assert!(locked.check_names(&of("gpu-1", "GPU-1")).is_ok());
-        assert!(locked.check_names(&of("gpu-1", "GPU-0")).is_err());
-    }
-
-    #[test]
-    fn a_damaged_record_costs_its_claim_alone() {
-        let state = tempfile::tempdir().unwrap();
-        let grants = grants(state.path());
-        let locked = grants.lock().unwrap();
-        assert!(locked.records().unwrap().is_empty());
-        fs::create_dir(grants.records()).unwrap();
-        let text = serde_json::to_vec(&record("a", 0)).unwrap();
-        fs::write(grants.record("a"), text).unwrap();
-        fs::write(grants.record("b"), "{\"uid\":").unwrap();
-        // That of another claim names files that are not its own.
-        let text = serde_json::to_vec(&record("../a", 0)).unwrap();
-        fs::write(grants.record("e"), text).unwrap();
-        fs::create_dir(grants.record("f")).unwrap();
-        assert_eq!(locked.records().unwrap(), [record("a", 0)]);
-        // The files of NVIDIA's driver have the same names.
-        fs::create_dir(&grants.cdi_root).unwrap();
-        for uid in ["b", "c", "d"] {
-            fs::write(grants.specification(uid), "x").unwrap();
-            let draft = format!(".k8s.gpu.nvidia.com-claim_{uid}.yaml.5f");
-            fs::write(grants.cdi_root.join(draft), "x").unwrap();
-            locked.take_back(uid).unwrap();
-        }
-        locked.take_back("unknown").unwrap();
-        assert!(!grants.record("b").exists());
-        assert_eq!(fs::read_dir(&grants.cdi_root).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn uids_are_no_paths() {
-        assert!(check_uid("5e9b0f5c-61d1-4a4f-9c5b-7e0d3f4f2a10").is_ok());
-        for bad in ["", "..", "a/b", "a.b", &"a".repeat(65)] {
-            assert!(check_uid(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_gpu_and_its_parts_are_not_given_to_two() {
-        let record = |uid: &str, uuid: &str, gpu: &str, is_shared| Record {
-            uid: uid.into(),
-            namespace: "ns".into(),
-            name: uid.into(),
-            grants: vec![Grant {
-                name: uuid.to_lowercase(),
-                uuid: uuid.into(),
-                gpu: gpu.into(),
-                is_shared,
-            }],
-            since: 0,
-            driver: String::new(),
-        };
-        let known = [
-            record("a", "GPU-0", "GPU-0", false),
-            record("b", "MIG-1", "GPU-1", false),
-            record("c", "GPU-2", "GPU-2", true),
-        ];
-        let conflict = |uuid, gpu, is_shared| {
-            let found = conflict(&known, &record("d", uuid, gpu, is_shared));
-            found.map(|other| other.uid.clone())
-        };
-        let is = |uid: &str| Some(uid.to_owned());
-        assert_eq!(conflict("GPU-0", "GPU-0", false), is("a"));
-        assert_eq!(conflict("GPU-0", "GPU-0", true), None);
-        assert_eq!(conflict("MIG-0", "GPU-0", false), is("a"));
-        assert_eq!(conflict("MIG-1", "GPU-1", false), is("b"));
-        assert_eq!(conflict("MIG-2", "GPU-1", false), None);
-        // Its container sees the whole GPU as soon as MIG mode is off.
-        assert_eq!(conflict("GPU-1", "GPU-1", false), is("b"));
-        assert_eq!(conflict("GPU-2", "GPU-2", false), None);
-    }
 }

@@ -22,30 +22,20 @@ use tokio::task::spawn_blocking;
 use crate::grants::Record;
 use crate::machine::{Watch, World};
 
+mod call;
 pub(crate) mod machine_side;
+
+pub(crate) use call::Call;
 
 /// The first argument of the machine side, which no user gives: `--machine-side=WORD`, the word of its sockets.
 pub(crate) const MARKER: &str = "--machine-side=";
+/// Seconds that NVML may take for a claim, unless somebody has said it: the kubelet waits 45 for all.
+const PATIENCE: Option<(&str, &str)> = Some(("NVC_DRIVER_TIMEOUT", "10"));
 /// The name of the machine side, for those who look at processes.
 const NAME: &str = "nvc:[machine]";
 /// Size limits of what the sides say: a claim of 32 devices; 16 GPUs with 7 MIG devices each take 60 KiB.
 const MAX_CALL: u64 = 256 << 10;
 const MAX_NEWS: u64 = 4 << 20;
-
-/// What the cluster side asks for.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Call {
-    /// Give a claim its devices.
-    Give(Record),
-    /// Say which claims have been given devices.
-    Records,
-    /// Remember the GPUs of some devices by name.
-    Name(Vec<(String, String)>),
-    /// Take back those of the claim with this UID.
-    TakeBack(String),
-    /// Remove the socket that was made last.
-    RemoveSocket,
-}
 
 /// What the machine side says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -119,6 +109,7 @@ pub(crate) fn start(word: &str) -> Result<Started> {
         .arg0(NAME)
         .arg(format!("{MARKER}{word}"))
         .args(std::env::args_os().skip(1))
+        .envs(PATIENCE.filter(|(name, _)| std::env::var_os(name).is_none()))
         .stdin(their_calls)
         .stdout(their_news)
         // A signal of a terminal is for the cluster side, which ends the other one.

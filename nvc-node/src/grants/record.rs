@@ -11,12 +11,21 @@ pub(crate) struct Grant {
     pub(crate) uuid: String,
     /// The GPU's UUID, also for a MIG device.
     pub(crate) gpu: String,
+    /// Of a MIG device: its GPU instance and its compute instance.
+    #[serde(default)]
+    pub(crate) instances: Option<(u32, u32)>,
     /// Given beside a claim that uses it.
     #[serde(default)]
     pub(crate) is_shared: bool,
 }
 
 impl Grant {
+    /// Returns a name by which NVML is asked about this GPU alone: another one may hang.
+    pub(crate) fn id(&self) -> String {
+        let of_gpu = |(gi, ci)| format!("MIG-{}/{gi}/{ci}", self.gpu);
+        self.instances.map_or_else(|| self.uuid.clone(), of_gpu)
+    }
+
     /// Returns true if who has one of them can use the other, now or after MIG mode was switched.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let is_same_place = self.name == other.name && self.gpu == other.gpu;
