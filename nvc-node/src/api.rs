@@ -13,27 +13,50 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use libnvc::{Error, ErrorKind, Result};
+use tokio::time::{sleep, timeout};
 
 /// How long one answer may take. A kubelet waits 45 seconds for everything.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The server's address, for messages.
 static SERVER: OnceLock<String> = OnceLock::new();
 
-/// Returns the client of a file, or of the account of this pod.
+/// How often the server's authorities are read.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Reads how to reach the API server: from a file, or from the account of this pod.
 ///
 /// # Errors
 /// There is neither, or it is not whole.
-pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client> {
-    let config = match kubeconfig {
+pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
+    Ok(match kubeconfig {
         Some(path) => {
             let options = KubeConfigOptions::default();
             let config = Config::from_custom_kubeconfig(read(path)?, &options).await;
             config.map_err(|error| failed(&error))?
         }
         None => Config::incluster().map_err(|error| failed(&error))?,
-    };
+    })
+}
+
+/// Returns the client.
+///
+/// # Errors
+/// Something that it needs is not whole.
+pub(crate) fn client(config: Config) -> Result<Client> {
     let _ = SERVER.set(config.cluster_url.to_string());
     Client::try_from(config).map_err(|error| failed(&error))
+}
+
+/// Waits until the server's authorities are others than those that the client has read, which it does once.
+pub(crate) async fn replaced(kubeconfig: Option<&Path>, authorities: Option<Vec<Vec<u8>>>) {
+    loop {
+        sleep(INTERVAL).await;
+        let now = config(kubeconfig).await.ok().and_then(|now| now.root_cert);
+        // Of a file that is being written, none may be there yet.
+        if now.is_some_and(|now| !now.is_empty() && Some(&now) != authorities.as_ref()) {
+            return;
+        }
+    }
 }
 
 /// Returns the directories of a file for the client and of the files that it names.
@@ -69,7 +92,7 @@ fn failed(cause: &dyn std::fmt::Display) -> Error {
 
 /// Waits for an answer, but not for ever; returns the reason of a failure.
 async fn answer<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    match tokio::time::timeout(DEADLINE, call).await {
+    match timeout(DEADLINE, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => Err(Failure {
             code: status.code,

@@ -37,19 +37,16 @@ impl Claims {
     ///
     /// # Errors
     /// It cannot have one of them; then it has none.
-    pub(crate) async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>> {
+    pub(crate) async fn prepare(self, claim: Claim) -> Result<Vec<Device>> {
         let Claim {
             namespace,
             name,
             uid,
         } = claim;
-        check_uid(uid)?;
-        let Allocated { results, since } = allocated(&self.client, namespace, name, uid).await?;
-        let world = self.world.borrow().clone();
-        let driver = world
-            .as_ref()
-            .as_ref()
-            .map(|machine| machine.driver.clone());
+        let whose = format!("{namespace}/{name}");
+        check_uid(&uid)?;
+        let allocated = allocated(&self.client, &namespace, &name, &uid).await?;
+        let Allocated { results, since } = allocated;
         let mut grants: Vec<Grant> = Vec::new();
         for result in &results {
             let grant = self.grant(result)?;
@@ -59,14 +56,14 @@ impl Claims {
         }
         let record = Record {
             uid: uid.clone(),
-            namespace: namespace.clone(),
-            name: name.clone(),
+            namespace,
+            name,
             grants,
             since,
-            driver: driver.unwrap_or_default(),
+            ..Record::default()
         };
         self.check_alone(&record).await?;
-        log::info!("No plugin has given the devices of {namespace}/{name}");
+        log::info!("No plugin has given the devices of {whose}");
         let is_new = self.machine.ask(Call::Give(record.clone())).await?.is_new;
         // The kubelet shows what a plugin gives only after that has given it, so two at the same moment see each other
         // only now.
@@ -80,7 +77,7 @@ impl Claims {
         }
         Ok(results
             .into_iter()
-            .map(|result| device(uid, result))
+            .map(|result| device(&uid, result))
             .collect())
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libnvc::{Error, ErrorKind, Result};
+use log::LevelFilter;
 use nvc_generate::HookProgram;
 use nvc_program::hints::{Reader, one_line};
 use nvc_program::messages;
@@ -72,12 +73,15 @@ pub fn run() -> u8 {
         // What is wrong with the others was said by the cluster side.
         words.remove(0);
     } else {
-        log_to_stderr(false);
+        messages::log_records(env!("CARGO_CRATE_NAME"), LevelFilter::Info);
     }
     let done =
         read(&words, &|name| std::env::var_os(name)).and_then(|invocation| match invocation {
             Invocation::Serve(options) => {
-                log_to_stderr(options.debug);
+                messages::log_records(env!("CARGO_CRATE_NAME"), LevelFilter::Info);
+                if options.debug {
+                    log::set_max_level(LevelFilter::Debug);
+                }
                 match of_sockets {
                     Some(word) => be_machine_side(&options, &word),
                     None => be_cluster_side(&options),
@@ -159,13 +163,17 @@ async fn serve(options: &Options, side: ClusterSide) -> Result<()> {
     let failed = |error: std::io::Error| system("signals", &error);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let client = api::client(options.kubeconfig.as_deref()).await?;
+    let config = api::config(options.kubeconfig.as_deref()).await?;
+    let authorities = config.root_cert.clone();
+    let client = api::client(config)?;
     let [services, registrations] = side.listeners.map(UnixListener::from_std);
     let (services, registrations) = (services.map_err(failed)?, registrations.map_err(failed)?);
     let (stop, stopping) = watch::channel(false);
     let (registered, registration) = watch::channel(false);
     let events = Events::new(client.clone(), &options.node);
-    tokio::spawn(report(events.clone(), world.clone()));
+    // They end only by a bug.
+    let mut lasting = JoinSet::new();
+    lasting.spawn(report(events.clone(), world.clone()));
     let claims = Claims {
         client,
         node: options.node.clone(),
@@ -180,7 +188,7 @@ async fn serve(options: &Options, side: ClusterSide) -> Result<()> {
         let listener = TcpListener::bind(("::", port)).await;
         let listener = listener.map_err(|error| system("the port of the probes", &error))?;
         let registered = registration.clone();
-        tokio::spawn(probes::serve(listener, Probes { registered, world }));
+        lasting.spawn(probes::serve(listener, Probes { registered, world }));
     }
     let answers = Arc::new(Registration {
         info: PluginInfo {
@@ -191,16 +199,18 @@ async fn serve(options: &Options, side: ClusterSide) -> Result<()> {
         },
         registered,
     });
-    tokio::spawn(registration::serve(registrations, answers));
-    tokio::spawn(claims.clone().compare());
-    let publishing = publish(claims, side.lock, registration);
+    lasting.spawn(registration::serve(registrations, answers));
+    lasting.spawn(claims.clone().compare());
+    lasting.spawn(publish(claims, side.lock, registration));
+    let failure = |text: String| Error::new(ErrorKind::System, text);
     let done = tokio::select! {
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
-        Ok((why, _)) = &mut end => return Err(sides::ended(&why)),
-        // They end only by a bug.
-        () = publishing => Err(Error::new(ErrorKind::System, "nothing is published any more")),
-        ended = servers.join_next() => Err(Error::new(ErrorKind::System, format!("a server has ended: {ended:?}"))),
+        why = &mut end => return Err(sides::ended(&why.map_or_else(|_| "nobody listens".into(), |(why, _)| why))),
+        // Kubernetes starts the container again, with a client that has read them.
+        () = api::replaced(options.kubeconfig.as_deref(), authorities) => Err(failure("the API server has other authorities now".into())),
+        ended = servers.join_next() => Err(failure(format!("a server has ended: {ended:?}"))),
+        ended = lasting.join_next() => Err(failure(format!("a part has ended: {ended:?}"))),
     };
     log::info!("Stopping");
     let last = timeout(LAST_CALLS, async {
@@ -277,37 +287,4 @@ fn word() -> u32 {
 
 fn system(object: &str, error: &std::io::Error) -> Error {
     Error::fault(ErrorKind::System, object, error.to_string())
-}
-
-fn log_to_stderr(debug: bool) {
-    struct Stderr;
-    impl log::Log for Stderr {
-        fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-            metadata.level() <= log::max_level()
-        }
-        fn log(&self, record: &log::Record<'_>) {
-            let target = record.target();
-            // Other crates return their errors too.
-            if !target.starts_with("nvc") && !target.starts_with("libnvc") {
-                return;
-            }
-            // Steps of our libraries are for debugging.
-            let level = match record.level() {
-                log::Level::Error => messages::Level::Error,
-                log::Level::Warn => messages::Level::Warning,
-                log::Level::Info if target.starts_with("nvc_node") => messages::Level::Info,
-                _ if log::max_level() < log::LevelFilter::Debug => return,
-                _ => messages::Level::Debug,
-            };
-            messages::write_record(level, &record.args().to_string());
-        }
-        fn flush(&self) {}
-    }
-    // Fails only if there is already a logger.
-    let _ = log::set_logger(&Stderr);
-    log::set_max_level(if debug {
-        log::LevelFilter::Debug
-    } else {
-        log::LevelFilter::Info
-    });
 }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
@@ -52,11 +51,10 @@ pub(crate) async fn publish(claims: Claims, lock: File, mut registered: watch::R
     // The sender lives as long as the program.
     let _ = registered.wait_for(|is| *is).await;
     let _lock = alone(lock).await;
-    let owner = repeated("the node", || owner(&client, &node)).await;
     let mut publisher = Publisher {
+        owner: owner(&client, &node).await,
         api: Api::all(client),
         node,
-        owner,
         known: BTreeMap::new(),
         kept: BTreeMap::new(),
         moving: Vec::new(),
@@ -85,7 +83,7 @@ pub(crate) async fn publish(claims: Claims, lock: File, mut registered: watch::R
             // Prepare looks, too.
             _ = given.changed() => due = Some(Instant::now()),
             _ = world.changed() => due = Some(Instant::now() + PAUSE),
-            () = until(due) => {
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 due = None;
                 if !publisher.is_listed {
                     continue;
@@ -143,13 +141,6 @@ impl Backoff for Delay {
     }
 }
 
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Waits until no other daemon of this driver publishes: in a rolling update, two versions would replace each other's
 /// slices for ever.
 async fn alone(mut file: File) -> Flock<File> {
@@ -162,32 +153,24 @@ async fn alone(mut file: File) -> Flock<File> {
     }
 }
 
-/// Returns the reference that makes the slices go with the node.
-async fn owner(client: &Client, node: &str) -> Result<OwnerReference, Failure> {
-    let found = answer(Api::<Node>::all(client.clone()).get(node)).await?;
-    Ok(OwnerReference {
+/// Returns the reference that makes the slices go with the node, as soon as the API server has the node.
+async fn owner(client: &Client, node: &str) -> OwnerReference {
+    let (nodes, mut delay) = (Api::<Node>::all(client.clone()), SOON);
+    let found = loop {
+        match answer(nodes.get(node)).await {
+            Ok(found) => break found,
+            Err(failure) => log::warn!("the node: {failure}"),
+        }
+        sleep(delay).await;
+        delay = (2 * delay).min(LATE);
+    };
+    OwnerReference {
         api_version: "v1".into(),
         kind: "Node".into(),
         name: node.into(),
         uid: found.metadata.uid.unwrap_or_default(),
         controller: Some(true),
         block_owner_deletion: None,
-    })
-}
-
-/// Repeats a call until it succeeds.
-async fn repeated<T, F: Future<Output = Result<T, Failure>>>(
-    what: &str,
-    call: impl Fn() -> F,
-) -> T {
-    let mut delay = SOON;
-    loop {
-        match call().await {
-            Ok(answer) => return answer,
-            Err(failure) => log::warn!("{what}: {failure}"),
-        }
-        sleep(delay).await;
-        delay = (2 * delay).min(LATE);
     }
 }
 

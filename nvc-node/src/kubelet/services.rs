@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use libnvc::{Error, Result, printable_up_to};
+use libnvc::{Error, ErrorKind, Result, printable_up_to};
 use nvc_program::hints::{Reader, one_line};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
@@ -129,7 +129,7 @@ impl DraPlugin for Claims {
     ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
         let mut claims = HashMap::new();
         for claim in request.into_inner().claims {
-            let answer = match self.prepare(&claim).await {
+            let answer = match to_its_end(self.clone().prepare(claim.clone())).await {
                 Ok(devices) => {
                     log::info!("Prepared {}/{}", claim.namespace, claim.name);
                     NodePrepareResourceResponse {
@@ -164,6 +164,15 @@ impl DraPlugin for Claims {
         }
         Ok(Response::new(NodeUnprepareResourcesResponse { claims }))
     }
+}
+
+/// Does what has begun for a claim to its end, also if the kubelet hangs up: a claim that was given devices is looked at
+/// once more. A panic costs that claim alone.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let done = tokio::spawn(work).await;
+    done.unwrap_or_else(|error| Err(Error::new(ErrorKind::System, error.to_string())))
 }
 
 /// Returns an error with its way out, for the pod's events, after logging it. An API server's answer or a claim may be
@@ -237,4 +246,18 @@ fn reports(pool: &str, machine: &Machine) -> Vec<DeviceHealth> {
         }
     };
     devices::entries(machine).map(report).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_costs_its_claim_alone() {
+        let bug = async { Err::<(), _>(None::<Error>.unwrap()) };
+        let said = to_its_end(bug).await.unwrap_err().message();
+        assert!(said.contains("panicked"), "{said}");
+        assert!(to_its_end(async { Ok(()) }).await.is_ok());
+    }
 }

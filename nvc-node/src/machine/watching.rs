@@ -198,13 +198,6 @@ fn tell(before: &World, after: &World) {
         })
         .collect()
     };
-    match (before, after) {
-        (Ok(_), Err(reason)) => log::warn!("no device can be given: {reason}"),
-        (Err(_), Ok(machine)) => {
-            log::info!("Driver {}, {} GPUs", machine.driver, machine.gpus.len());
-        }
-        _ => {}
-    }
     let (before, after) = (sick(before), sick(after));
     for (uuid, reason) in after
         .iter()

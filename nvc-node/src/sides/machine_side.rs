@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::os::fd::AsFd as _;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
+use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -35,6 +37,14 @@ pub(crate) fn serve(grants: Grants, mut sockets: Vec<PathBuf>, hidden: &[PathBuf
     };
     // For users who look at the process table; nothing depends on it.
     let _ = prctl::set_name(c"nvc:[machine]");
+    // A panic ends the process, and so both sides, if others rely on its thread. That of calls goes on.
+    let say = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        say(panic);
+        if thread::current().name() != Some("main") {
+            process::abort();
+        }
+    }));
     let (calls, news) = streams().map_err(failed)?;
     grants.load_modules();
     rights::machine_side(hidden)?;
@@ -81,17 +91,29 @@ fn streams() -> io::Result<(File, File)> {
     Ok((calls.into(), news.into()))
 }
 
-/// Does what the cluster side asks for, if it may.
+/// Does what the cluster side asks for, if it may. A panic costs that call alone.
 fn carry_out(
     call: Call,
     grants: &Grants,
     world: &World,
     sockets: &mut Vec<PathBuf>,
 ) -> Result<Answer> {
+    guarded(|| done(call, grants, world, sockets))
+}
+
+fn guarded(work: impl FnOnce() -> Result<Answer>) -> Result<Answer> {
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let text = "a fault of this driver, which its log shows";
+        Err(Error::new(ErrorKind::System, text))
+    })
+}
+
+fn done(call: Call, grants: &Grants, world: &World, sockets: &mut Vec<PathBuf>) -> Result<Answer> {
     let mut answer = Answer::default();
     match call {
-        Call::Give(record) => {
+        Call::Give(mut record) => {
             judge(&record, world)?;
+            record.driver = world.as_ref().map_or("", |it| &it.driver).into();
             answer.is_new = grants.give(&record)?;
         }
         Call::Records => answer.records = grants.lock()?.records()?,
@@ -185,5 +207,18 @@ async fn keep(grants: &Grants, mut world: Watch) {
             Ok(Err(_)) => return,
             Err(_) => false,
         };
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_costs_its_call_alone() {
+        let said = guarded(|| None.unwrap()).unwrap_err().message();
+        assert_eq!(said, "a fault of this driver, which its log shows");
+        assert!(guarded(|| Ok(Answer::default())).is_ok());
     }
 }

@@ -190,6 +190,43 @@ pub(crate) fn certificates_that_are_not_accepted() {
     }
 }
 
+/// The client reads them once. So the driver ends when they are replaced, and the next one has them.
+pub(crate) fn other_authorities() {
+    let mut node = Node::secure();
+    node.claim("a", &["gpu-0"]);
+    let command = node.command_in_pod();
+    let mut daemon = node.spawn(command);
+    node.register(&mut daemon);
+    node.published();
+    node.prepared("a");
+    node.certify("127.0.0.1", 2099, "other");
+    assert!(
+        node.prepare("a")["error"]
+            .as_str()
+            .unwrap()
+            .contains("UnknownIssuer")
+    );
+    let (file, new) = ("account/ca.crt", node.scratch.join("account/new"));
+    // A half of it is no reason.
+    fs::write(&new, "-----BEGIN CERTIFICATE-----\n").unwrap();
+    fs::rename(&new, node.scratch.join(file)).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(11));
+    assert!(daemon.is_alive());
+    node.api(json!({"authority": "other", "to": new}));
+    fs::rename(&new, node.scratch.join(file)).unwrap();
+    daemon.ended();
+    let said = "the API server has other authorities now";
+    assert!(daemon.log().contains(said), "{}", daemon.log());
+    assert_eq!((node.services().len(), node.registrations().len()), (0, 0));
+    let command = node.command_in_pod();
+    let mut daemon = node.spawn(command);
+    node.register(&mut daemon);
+    node.remove_slices();
+    node.published();
+    node.prepared("a");
+    node.unprepared("a");
+}
+
 /// The kubelet replaces the token's file of a pod each hour; the client reads it again each minute.
 pub(crate) fn a_token_that_is_rotated() {
     let mut node = Node::secure();

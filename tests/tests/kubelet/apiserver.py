@@ -10,6 +10,7 @@ Prints its port. Reads commands from standard input, each a line of JSON, and an
   {"open": false}                   refuses connections, and ends those that there are; true: listens again
   {"end": STATUS}                   ends all watches, with an error event if the status is not 0
   {"certify": NAME, "year": YEAR, "by": AUTHORITY}   has a new certificate when it listens again; its own authority is ""
+  {"authority": NAME, "to": FILE}   writes the certificate of one of its authorities
   {"tokens": [TOKEN, ...]}          these alone may call; none: everybody
   {"calls": true}                   the calls since the last time: [METHOD, PATH, STATUS]
 """
@@ -71,6 +72,9 @@ def commanded(command):
             state["delay"] = command["delay"]
         elif "certify" in command:
             state["certificate"] = certified(command["certify"], command["year"], authorities[command["by"]])
+        elif "authority" in command:
+            with open(command["to"], "wb") as file:
+                file.write(pem(*authorities[command["authority"]])[0])
         elif "tokens" in command:
             state["tokens"] = command["tokens"]
         elif "calls" in command:

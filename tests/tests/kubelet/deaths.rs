@@ -1,15 +1,19 @@
-//! Kills the driver at the steps of Prepare: the next one completes the work, and nothing is left over.
+//! What ends or stops in the middle of Prepare: the driver, which is killed at each step; the kubelet, which hangs up; NVML,
+//! which hangs. The next call completes the work, and nothing is left over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nvc_testkit::faults::{self, Effect, Fault, Report};
+use nvc_testkit::profile;
 use nvc_testkit::{harness, syscalls};
 use serde_json::json;
 
 use crate::node::{Daemon, Node, uid, wait};
+use crate::plugins::with;
 
 /// Calls that change something, or wait.
 const STEPS: [&str; 12] = [
@@ -67,6 +71,99 @@ fn node_is_clean(node: &mut Node, what: &str) {
     assert_eq!(node.files(), [] as [String; 0], "{what}");
     daemon.signal(Signal::SIGTERM);
     daemon.ended();
+}
+
+/// A kubelet that restarts, or has waited for 45 seconds. What has begun comes to its end without it.
+pub(crate) fn a_kubelet_that_hangs_up() {
+    let mut node = Node::new();
+    // Each look takes a while.
+    node.plugins(json!({"delay": 0.5}));
+    let mut daemon = node.started();
+    node.claim("a", &["gpu-0"]);
+    node.prepared("a");
+    let content = |node: &Node| {
+        let files = [node.specification("a"), node.record("a")];
+        (node.files(), files.map(|path| fs::read(path).unwrap()))
+    };
+    let (answer, whole) = (node.prepare("a"), content(&node));
+    let quick = node.driver.profile().clone();
+    let mut slow = quick.clone();
+    slow.init_ms = 2000;
+    let file = node.specification("a");
+    let uuid = quick.gpus[0].uuid.clone();
+    for was_given in [true, false] {
+        // While the API server is asked, while NVML is, and when the claim has been given its devices.
+        for (delay, profile, until) in [
+            (2, &quick, None),
+            (0, &slow, None),
+            (0, &quick, Some(&*file)),
+        ] {
+            if !was_given {
+                node.unprepared("a");
+            } else if until.is_some() {
+                continue;
+            }
+            node.api(json!({"delay": delay}));
+            node.driver.answer(profile).unwrap();
+            node.hang_up("a", until);
+            node.api(json!({"delay": 0}));
+            node.driver.answer(&quick).unwrap();
+            assert_eq!(node.prepare("a"), answer);
+            assert_eq!(content(&node), whole);
+        }
+        node.unprepared("a");
+        assert_eq!(node.files(), [] as [String; 0]);
+        node.prepared("a");
+    }
+    node.unprepared("a");
+    // A device plugin has given the same one meanwhile, which only the second look sees.
+    let mut plugin = with(&uuid);
+    plugin["once"] = json!(file);
+    plugin["delay"] = json!(0.5);
+    node.plugins(plugin);
+    node.hang_up("a", Some(&file));
+    wait("what was given is taken back", || node.files().is_empty());
+    node.plugins(json!({}));
+    node.prepared("a");
+    node.unprepared("a");
+    assert!(daemon.is_alive());
+}
+
+/// The call ends with the reason before the kubelet gives up, and claims of other GPUs get theirs.
+pub(crate) fn nvml_that_hangs() {
+    let mut node = Node::new();
+    let mut daemon = node.started();
+    let names = node.published();
+    let mig = names.iter().find(|name| name.contains("mig")).unwrap();
+    node.claim("a", &["gpu-0"]);
+    node.claim("b", &[mig]);
+    let well = node.driver.profile().clone();
+    let mut hung = well.clone();
+    for how in ["ByIndex_v2", "ByPciBusId_v2", "ByUUID"] {
+        let symbol = format!("nvmlDeviceGetHandle{how}:0");
+        hung.faults.push(profile::Fault::HangAt(symbol));
+    }
+    node.driver.answer(&hung).unwrap();
+    let [said, other] = node.prepare_both(["a", "b"]);
+    let said = said["error"].as_str().unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        said.contains("did not answer within 10 s") || said.contains("is not well"),
+        "{said}"
+    );
+    assert_eq!(other["error"], "", "{other}");
+    assert_eq!(node.files().len(), 2);
+    // Now that it is known, nobody asks.
+    wait("a verdict", || node.refused("a").contains("is not well"));
+    node.prepared("b");
+    node.unprepared("b");
+    // Its files have no lock.
+    let lock = fs::File::open(node.scratch.join("plugins/gpu.nvidia.com/pu.lock")).unwrap();
+    drop(Flock::lock(lock, FlockArg::LockExclusiveNonblock).unwrap());
+    node.driver.answer(&well).unwrap();
+    wait("recovery", || node.prepare("a")["error"] == "");
+    node.unprepared("a");
+    assert_eq!(node.files(), [] as [String; 0]);
+    assert!(daemon.is_alive());
 }
 
 /// Runs a driver that prepares the claim, and is ended if it is not killed. Returns true if it has answered.

@@ -1,13 +1,16 @@
 """Speaks gRPC as the kubelet does, with the protocols that Kubernetes publishes.
 
 Reads calls from standard input, each a line of JSON {socket, method, request, authority, answers}, and answers each
-with a line of JSON: a list of messages, or {code, details}. The argument is a FileDescriptorSet.
+with a line of JSON: a list of messages, or {code, details}. The argument is a FileDescriptorSet. A call with
+{meanwhile: CALL} is made at the same time as that one, and has two answers. One with {until: PATH} is cut off, with its
+connection, as soon as there is such a file, or after a second if the path is empty; the answer is whether it had none.
 
 {serve: SOCKET, ...} serves v1.PodResourcesLister at that socket from then on, and answers List with
   {pods: [...], once: PATH}     these pods, from the moment when there is such a file
   {message: HEX, times: N}      these bytes
   {refuse: CODE}                that status
   {hang: true}                  nothing
+  {delay: SECONDS, ...}         that, so much later
 """
 
 import json
@@ -38,7 +41,7 @@ def channel(socket, authority):
     return channels[key]
 
 
-def called(call):
+def begun(call):
     service, name = call["method"].strip("/").rsplit("/", 1)
     method = pool.FindServiceByName(service).FindMethodByName(name)
     request = json_format.ParseDict(call["request"], factory.GetPrototype(method.input_type)())
@@ -47,15 +50,36 @@ def called(call):
     to = channel(call["socket"], call["authority"])
     coding = type(request).SerializeToString, answer.FromString
     if "answers" not in call:
-        return [to.unary_unary(path, *coding)(request, timeout=PATIENCE)]
+        return to.unary_unary(path, *coding).future(request, timeout=PATIENCE)
     stream = to.unary_stream(path, *coding)(request, timeout=PATIENCE)
     answers = [next(stream) for _ in range(call["answers"])]
     stream.cancel()
     return answers
 
 
+def called(call):
+    one = begun(call)
+    if "answers" in call:
+        return one
+    others = [begun(call["meanwhile"])] if "meanwhile" in call else []
+    return [one.result(), *(other.result() for other in others)]
+
+
+def cut(call):
+    """Returns true if the call had no answer yet."""
+    one = begun(call)
+    if not call["until"]:
+        time.sleep(1)
+    while call["until"] and not os.path.exists(call["until"]) and not one.done():
+        time.sleep(0.001)
+    had_none = not one.done()
+    channels.pop((call["socket"], call["authority"])).close()
+    return had_none
+
+
 def listed(_, context):
     answer = dict(served)
+    time.sleep(answer.get("delay", 0))
     while "hang" in answer and context.is_active():
         time.sleep(0.05)
     if "refuse" in answer:
@@ -87,8 +111,11 @@ served, servers = {}, []
 for line in sys.stdin:
     try:
         call = json.loads(line)
-        answers = serve(call) or [] if "serve" in call else called(call)
-        written = [json_format.MessageToDict(one, including_default_value_fields=True, preserving_proto_field_name=True) for one in answers]
+        if "until" in call:
+            written = cut(call)
+        else:
+            answers = serve(call) or [] if "serve" in call else called(call)
+            written = [json_format.MessageToDict(one, including_default_value_fields=True, preserving_proto_field_name=True) for one in answers]
     except grpc.RpcError as error:
         written = {"code": error.code().name, "details": error.details()}
     print(json.dumps(written), flush=True)

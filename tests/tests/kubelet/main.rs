@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use api::{
     a_server_that_is_away_or_slow, a_token_that_is_rotated, certificates_that_are_not_accepted,
-    sixteen_gpus_with_seven_mig_devices_each, slices_come_back, slices_follow_the_registration,
-    what_the_server_kept_stays,
+    other_authorities, sixteen_gpus_with_seven_mig_devices_each, slices_come_back,
+    slices_follow_the_registration, what_the_server_kept_stays,
 };
 use claims::{
     a_damaged_record_still_guards, a_device_plugin_gives_the_same, a_full_disk,
     files_that_are_gone_or_damaged, given, refused, the_machine_changes, two_drivers,
 };
-use deaths::killed_at_each_step;
+use deaths::{a_kubelet_that_hangs_up, killed_at_each_step, nvml_that_hangs};
 use health::a_taint_outlives_restarts_and_ends_with_the_fault;
 use hostile::{another_user, answers, frames, idle_connections};
 use nvc_testkit::harness::Need::{Kubelet, Root, Tracing};
@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         a_server_that_is_away_or_slow,
         a_token_that_is_rotated,
         certificates_that_are_not_accepted,
+        other_authorities,
         a_device_of_a_plugin,
         a_kubelet_that_does_not_say,
         refused,
@@ -60,6 +61,8 @@ fn main() -> ExitCode {
         frames,
         idle_connections,
         another_user,
+        a_kubelet_that_hangs_up,
+        nvml_that_hangs,
         each_side_has_few_rights,
         an_unprivileged_container,
         the_sides_end_together,

@@ -386,13 +386,29 @@ impl Node {
 
     /// Makes a call for one claim at a service socket; returns the claim's part of the answer.
     pub(crate) fn call_at(&mut self, socket: &Path, method: &str, name: &str, uid: &str) -> Value {
-        let method = format!("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{method}");
-        let request = json!({"claims": [{"namespace": "ns", "name": name, "uid": uid}]});
-        let question = json!({"socket": socket, "method": method, "request": request, "authority": "localhost"});
-        let answer = self.kubelet.ask(question);
+        let answer = self.kubelet.ask(question(socket, method, name, uid));
         answer
             .get(0)
             .map_or_else(|| answer.clone(), |answer| answer["claims"][uid].clone())
+    }
+
+    /// Prepares two claims at the same moment; returns the answers.
+    pub(crate) fn prepare_both(&mut self, names: [&str; 2]) -> [Value; 2] {
+        let service = self.services().remove(0);
+        let [mut one, other] =
+            names.map(|name| question(&service, "NodePrepareResources", name, &uid(name)));
+        one["meanwhile"] = other;
+        let answers = self.kubelet.ask(one);
+        [0, 1].map(|n| answers[n]["claims"][&uid(names[n])].clone())
+    }
+
+    /// Begins to prepare a claim, and closes the connection when there is a file, or after a second.
+    #[track_caller]
+    pub(crate) fn hang_up(&mut self, name: &str, until: Option<&Path>) {
+        let service = self.services().remove(0);
+        let mut call = question(&service, "NodePrepareResources", name, &uid(name));
+        call["until"] = until.map_or(json!(""), |path| json!(path));
+        assert_eq!(self.kubelet.ask(call), json!(true), "it has been answered");
     }
 
     #[track_caller]
@@ -475,6 +491,13 @@ impl Node {
         names.sort();
         names
     }
+}
+
+/// Returns a call for one claim.
+fn question(socket: &Path, method: &str, name: &str, uid: &str) -> Value {
+    let method = format!("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{method}");
+    let request = json!({"claims": [{"namespace": "ns", "name": name, "uid": uid}]});
+    json!({"socket": socket, "method": method, "request": request, "authority": "localhost"})
 }
 
 /// Returns the UID of a claim of this name.
