@@ -315,10 +315,11 @@ test_7_plugins() {
   start lock flock --no-fork $records/pu.lock sleep infinity
   touch /run/plugin-hold
   rm -f /run/plugin-asked
-  # The one that looks after files.
-  until_true 30 waiting 1
+  local before
+  before=$(looked by-claim)
   check "a pod with a claim" example one-gpu by-claim
-  check "its Prepare has looked once" until_true 30 waiting 2
+  check "its Prepare has looked once" until_true 30 has_looked by-claim "$before"
+  check "and has given nothing" nothing_is_left
   check "the plugin is asked for the same GPU" plugin_pod
   check "and has not answered" until_true 30 test -e /run/plugin-asked
   rm /run/plugin-hold
@@ -334,9 +335,8 @@ test_7_plugins() {
   check "the pods end" all_gone
   stop plugin
 }
-waiting() { # NUMBER: so many wait for a lock of ours
-  [ "$(grep -c -- "-> FLOCK .*:$(stat -c %i $records/pu.lock) " /proc/locks)" -ge "$1" ]
-}
+looked() { driver_log | grep -c "No plugin has given the devices of default/$1"; } # POD
+has_looked() { [ "$(looked "$1")" -gt "$2" ]; }
 allocatable() { [ "$(kubectl get node $node -o jsonpath="{.status.allocatable.${1//./\\.}}")" = 1 ]; }
 plugin_pod() {
   kubectl apply -f - << END
