@@ -2,14 +2,26 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use nvc_testkit::{files, machine};
 use serde_json::{Value, json};
 
+use super::machine::printed;
 use super::modes::Specification;
 use super::row::{Row, Volume, row};
 
 const ENGINE: &str = "the engine mounts what a specification lists, on a volume too";
+
+/// A user who may only read what is the host's, as one who runs rootless containers.
+const FIRST: u32 = 100_000;
+const OTHERS: &str = "100000:100000";
+
+/// The second GPU's first MIG device, which is hidden if the container may not open its node.
+const MIG: &str = "/proc/driver/nvidia/capabilities/gpu1/mig/gi1/access";
+
+const SECOND_GPU: &str = "gpu minor=1 bus=0000:af:00.0 cc=9.0 brand=14 mig=on uuid=GPU-9e0b7d54-2c3f-4b18-a6d9-7f1e8c4a5b21 name=NVIDIA H100\n\
+    mig gpu=1 slot=0 gi=1 ci=0 uuid=MIG-7c5f2b9e-1d84-5a06-9b3c-e2f4a6d81030 name=3g.40gb\n";
 
 pub(crate) fn rows() -> Vec<Row> {
     vec![
@@ -63,6 +75,18 @@ pub(crate) fn rows() -> Vec<Row> {
             .container(|config| config["root"]["readonly"] = json!(true))
             .container(user_namespace),
         row("a_user_namespace").container(user_namespace),
+        row("the_hosts_dev_in_another_users_namespace")
+            .profile(SECOND_GPU)
+            .image(|root| {
+                printed(Command::new("chown").args(["-R", OTHERS]).arg(root));
+            })
+            .container(|config| of_user(config, FIRST))
+            .container(|config| {
+                let options = ["rbind", "rslave"];
+                let dev = json!({ "destination": "/dev", "type": "bind", "source": "/dev", "options": options });
+                config["mounts"].as_array_mut().unwrap().push(dev);
+            })
+            .expect(|expected| expected.own(MIG, MIG)),
         row("a_volume_on_usr_that_its_root_may_change")
             .volume(Volume::Copy("/usr"))
             .container(user_namespace),
@@ -71,9 +95,14 @@ pub(crate) fn rows() -> Vec<Row> {
 
 /// The container's root is the machine's user 0, so that the image's files are its own.
 fn user_namespace(config: &mut Value) {
+    of_user(config, 0);
+}
+
+/// The container's root is this user of the machine.
+fn of_user(config: &mut Value, first: u32) {
     let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
     namespaces.push(json!({ "type": "user" }));
-    let mapping = json!([{ "containerID": 0, "hostID": 0, "size": 65536 }]);
+    let mapping = json!([{ "containerID": 0, "hostID": first, "size": 65536 }]);
     config["linux"]["uidMappings"] = mapping.clone();
     config["linux"]["gidMappings"] = mapping;
 }
