@@ -154,10 +154,7 @@ impl Others {
     /// Adds the GPUs that the kernel module lists, except for one with the first minor number: the lists have its node
     /// for the integrated GPU.
     fn add_of_module(&mut self, tree: &Tree) {
-        let Ok(root) = DriverRoot::open(&tree.root) else {
-            return;
-        };
-        let gpus = discrete_gpus(&root);
+        let gpus = discrete_gpus(&tree.root);
         for gpu in &gpus {
             if let Some(minor @ 1..) = gpu.minor {
                 self.add(minor, &gpu.busid, tree);
@@ -257,7 +254,7 @@ mod tests {
             .unwrap();
         }
         Tree {
-            root: dir.into(),
+            root: DriverRoot::open(dir).unwrap(),
             nodes: Nodes {
                 root: dir.into(),
                 drivers: CharDrivers::of(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use libnvc::host::FileClass;
+use libnvc::host::{DriverRoot, FileClass};
 use libnvc::plan::{CudaCompat, DriverProc, Intent, LibraryPath, Link, Place, ProcDevices, What};
 use libnvc::{ContainerPath, HostPath, Result};
 use nvc_cdi::nodes::HostNode;
@@ -17,10 +17,10 @@ use crate::exposed::Exposure;
 use crate::nodes::Nodes;
 
 /// Locations of the files.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Tree {
     /// Root of the operating system; `/` for the host's own.
-    pub root: PathBuf,
+    pub root: DriverRoot,
     /// Its device nodes.
     pub nodes: Nodes,
     /// The use of images' CUDA compatibility libraries.
@@ -53,7 +53,7 @@ impl Tree {
                 self.add(entry.kind, &path, &mut found);
             }
         }
-        if self.on_host(RELEASE).is_file() {
+        if self.is_there(RELEASE, Path::is_file) {
             found.mounts.insert(RELEASE.into(), FileClass::Data);
         }
         let CollectedFiles {
@@ -65,9 +65,10 @@ impl Tree {
         let mut mounts: Vec<(String, FileClass)> = mounts.into_iter().collect();
         mounts.sort_by_cached_key(|(path, _)| depth(path));
         let directories = library_directories(&mounts);
-        let mounts = mounts.iter().map(|(path, class)| {
-            let source = HostPath::new(self.on_host(path));
-            Intent::mount(source, Place::At(ContainerPath::new(path)), *class)
+        let mounts = mounts.iter().filter_map(|(path, class)| {
+            let source = self.root.on_host(&HostPath::new(path))?;
+            let place = Place::At(ContainerPath::new(path));
+            Some(Intent::mount(source, place, *class))
         });
         let mut intents: Vec<Intent> = mounts.chain(links).collect();
         // The cache is updated after this has added a directory.
@@ -98,8 +99,10 @@ impl Tree {
     ) -> (Vec<Intent>, Vec<String>) {
         let mut nodes = Vec::new();
         let mut warnings = Vec::new();
+        let root = DriverRoot::open(&self.nodes.root).ok();
         for entry in entries.iter().filter(|entry| entry.kind == Kind::Device) {
-            let paths = expand(&self.nodes.root, &entry.path);
+            let paths = root.as_ref().map(|root| expand(root, &entry.path));
+            let paths = paths.unwrap_or_default();
             if paths.is_empty() {
                 warnings.push(format!("{} is missing", entry.path));
             }
@@ -122,7 +125,7 @@ impl Tree {
         match kind {
             Kind::Device => {}
             Kind::Directory => {
-                if self.on_host(path).is_dir() {
+                if self.is_there(path, Path::is_dir) {
                     found.mounts.insert(path.into(), FileClass::DataDir);
                 } else {
                     found.warnings.push(format!("{path} is not a directory"));
@@ -148,7 +151,7 @@ impl Tree {
     }
 
     fn mount(&self, path: String, found: &mut CollectedFiles) {
-        let class = if self.on_host(&path).is_dir() {
+        let class = if self.is_there(&path, Path::is_dir) {
             FileClass::DataDir
         } else if is_library(&path) {
             FileClass::Library
@@ -163,16 +166,16 @@ impl Tree {
         let mut path = clean(path);
         let mut chain = Vec::new();
         for _ in 0..MAX_LINKS {
-            match fs::read_link(self.on_host(&path)) {
-                Ok(target) => {
+            match name(&self.root, &path).map(fs::read_link) {
+                Some(Ok(target)) => {
                     let target = target.to_string_lossy().into_owned();
                     chain.push(link(PathBuf::from(&target), ContainerPath::new(&path)));
                     let directory = Path::new(&path).parent().unwrap_or(Path::new("/"));
                     let next = directory.join(&target);
                     path = clean(&next.to_string_lossy());
                 }
-                Err(_) => {
-                    let there = self.on_host(&path).exists();
+                Some(Err(_)) | None => {
+                    let there = self.is_there(&path, Path::exists);
                     return (there.then_some(path), chain);
                 }
             }
@@ -180,13 +183,15 @@ impl Tree {
         (None, chain)
     }
 
-    fn on_host(&self, path: &str) -> PathBuf {
-        on_host(&self.root, path)
+    /// Returns true if a path of the tree, with its links resolved there, is of a kind.
+    fn is_there(&self, path: &str, kind: impl Fn(&Path) -> bool) -> bool {
+        let found = self.root.on_host(&HostPath::new(path));
+        found.is_some_and(|path| kind(path.as_path()))
     }
 }
 
 /// Returns the paths that match a pattern; a plain path if it exists, including links.
-fn expand(root: &Path, pattern: &str) -> Vec<String> {
+fn expand(root: &DriverRoot, pattern: &str) -> Vec<String> {
     let pattern = clean(pattern);
     let mut found = vec![String::new()];
     for part in pattern.split('/').skip(1) {
@@ -198,13 +203,14 @@ fn expand(root: &Path, pattern: &str) -> Vec<String> {
     found
 }
 
-fn step(root: &Path, directory: &str, part: &str) -> Vec<String> {
+fn step(root: &DriverRoot, directory: &str, part: &str) -> Vec<String> {
     if !part.contains(['*', '?', '[']) {
         let path = format!("{directory}/{part}");
-        let there = fs::symlink_metadata(on_host(root, &path)).is_ok();
+        let there = name(root, &path).is_some_and(|path| fs::symlink_metadata(path).is_ok());
         return there.then_some(path).into_iter().collect();
     }
-    let Ok(entries) = fs::read_dir(on_host(root, directory)) else {
+    let directory_there = root.on_host(&HostPath::new(directory));
+    let Some(Ok(entries)) = directory_there.map(|there| fs::read_dir(there.as_path())) else {
         return Vec::new();
     };
     let mut names: Vec<String> = entries
@@ -217,8 +223,11 @@ fn step(root: &Path, directory: &str, part: &str) -> Vec<String> {
     names
 }
 
-fn on_host(root: &Path, path: &str) -> PathBuf {
-    root.join(path.strip_prefix('/').unwrap_or(path))
+/// Returns the host's path of a name in the tree: a file, or a link itself. A link on the way to it does not lead out.
+fn name(root: &DriverRoot, path: &str) -> Option<PathBuf> {
+    let path = HostPath::new(path);
+    let directory = root.on_host(&path.parent())?;
+    Some(directory.join(path.file_name()).as_path().to_owned())
 }
 
 #[derive(Default)]
@@ -277,7 +286,7 @@ mod tests {
         symlink("/usr/lib/tegra/liba.so.1.2", at("usr/lib/tegra/liba.so.1")).unwrap();
         symlink("loop", at("usr/lib/tegra/loop")).unwrap();
         Tree {
-            root: dir.into(),
+            root: DriverRoot::open(dir).unwrap(),
             nodes: Nodes::new("/".into()),
             compat: None,
         }
@@ -331,5 +340,56 @@ mod tests {
         assert_eq!((nodes.len(), warnings.len()), (1, 0));
         let (nodes, _) = tree.listed_nodes(&entries, &|path, _| path != "/dev/null");
         assert!(nodes.is_empty());
+    }
+
+    /// A tree's absolute links are those of its own operating system.
+    #[test]
+    fn directories_behind_links_are_those_of_the_tree() {
+        let dir = crate::scratch();
+        let tree = tree(dir.path());
+        let at = |path: &str| dir.path().join(path);
+        symlink("/usr/lib/tegra", at("usr/lib/vendor")).unwrap();
+        symlink("/usr/lib/tegra/firmware", at("usr/lib/firmware")).unwrap();
+        symlink("/proc", at("usr/lib/away")).unwrap();
+        symlink("../../../../../../../../../../proc", at("usr/lib/above")).unwrap();
+        fs::create_dir_all(at("etc")).unwrap();
+        symlink("/proc/version", at("etc/nv_tegra_release")).unwrap();
+        let entries = parse(
+            "lib, /usr/lib/vendor/libb.so\nlib, /usr/lib/vendor/liba.so*\ndir, /usr/lib/firmware\n\
+             lib, /usr/lib/away/version\nlib, /usr/lib/above/ver*\ndir, /usr/lib/away\ndir, /usr/lib/above\n",
+        );
+        let (intents, warnings) = tree.common(&entries).unwrap();
+        let mounts: Vec<String> = intents
+            .iter()
+            .filter_map(|intent| match &intent.what {
+                What::Mount(Mount {
+                    source,
+                    place: Place::At(place),
+                    ..
+                }) => Some(format!(
+                    "{} {place}",
+                    source.as_path().strip_prefix(dir.path()).unwrap().display()
+                )),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(
+            mounts,
+            [
+                "usr/lib/tegra/firmware /usr/lib/firmware",
+                "usr/lib/tegra/liba.so.1.2 /usr/lib/tegra/liba.so.1.2",
+                "usr/lib/tegra/liba.so.1.2 /usr/lib/vendor/liba.so.1.2",
+                "usr/lib/tegra/libb.so /usr/lib/vendor/libb.so",
+            ]
+        );
+        assert_eq!(
+            warnings,
+            [
+                "/usr/lib/away/version is missing",
+                "/usr/lib/above/ver* is missing",
+                "/usr/lib/away is not a directory",
+                "/usr/lib/above is not a directory"
+            ]
+        );
     }
 }

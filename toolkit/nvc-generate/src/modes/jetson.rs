@@ -3,6 +3,7 @@
 use std::io::ErrorKind as ErrorKindOfIo;
 use std::path::{Path, PathBuf};
 
+use libnvc::host::DriverRoot;
 use libnvc::request::Request;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::system;
@@ -39,7 +40,7 @@ pub(super) fn with_driver(options: &Find, request: &Request, driver: &Driver) ->
         Error::new(ErrorKind::InvalidArgument, text).hint(refusal.hint)
     })?;
     let tree = csv::Tree {
-        root: options.driver_root.clone(),
+        root: DriverRoot::open(&options.driver_root)?,
         nodes: nodes(options),
         compat: if options.csv.no_compat {
             None

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use libnvc::ContainerPath;
+use libnvc::host::DriverRoot;
 use libnvc::host::query::QueryProgram;
 use libnvc::plan::{Intent, Place, What};
 use nvc_generate::csv::{self, Choice, Driver, RequestedGpus, Tree, list, requirements};
@@ -117,7 +118,7 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
     let nodes = nodes(config);
     let has_compat = !choice.devices.is_empty() && !config.features.disable_cuda_compat_lib_hook;
     let tree = Tree {
-        root: nodes.root.clone(),
+        root: DriverRoot::open(&nodes.root).map_err(|error| error.context(WHAT))?,
         nodes,
         compat: if has_compat {
             driver.compat(&config.runtime.csv_compat_container_root)
