@@ -56,3 +56,58 @@ fn is_numbered(name: &str, word: &str) -> bool {
     let number = name.strip_prefix(word).unwrap_or_default();
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use libnvc::host::CharDrivers;
+    use libnvc::plan::{Mount, What};
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+    use super::*;
+
+    /// NixOS has links in /etc, and a driver container its own /etc.
+    #[test]
+    #[ignore = "needs root"]
+    fn configuration_behind_a_link_is_that_of_the_driver_root() {
+        let dir = crate::scratch();
+        let at = |path: &str| dir.path().join(path);
+        for path in ["dev", "etc", "store", "var/udev"] {
+            fs::create_dir_all(at(path)).unwrap();
+        }
+        let mode = Mode::from_bits_truncate(0o666);
+        mknod(&at("dev/nvidia-fs0"), SFlag::S_IFCHR, mode, makedev(511, 0)).unwrap();
+        symlink("/var", at("run")).unwrap();
+        let nodes = Nodes {
+            root: dir.path().into(),
+            drivers: CharDrivers::of("Character devices:\n511 nvidia-fs\n", ""),
+        };
+        let mounts = || {
+            let (found, refused) = intents(Feature::Gds, &nodes, dir.path());
+            assert_eq!(refused, [""; 0]);
+            let mounts = found.into_iter().filter_map(|intent| match intent.what {
+                What::Mount(Mount { source, place, .. }) => {
+                    let source = source.as_path().strip_prefix(dir.path()).unwrap();
+                    Some((source.to_owned(), place))
+                }
+                _ => None,
+            });
+            mounts.collect::<Vec<_>>()
+        };
+        let udev = (
+            "var/udev".into(),
+            Place::At(ContainerPath::new("/run/udev")),
+        );
+        // The host has that file, this root does not.
+        symlink("/etc/passwd", at("etc/cufile.json")).unwrap();
+        assert_eq!(mounts(), [udev.clone()]);
+        fs::remove_file(at("etc/cufile.json")).unwrap();
+        fs::write(at("store/cufile"), "{}").unwrap();
+        symlink("/store/cufile", at("etc/cufile.json")).unwrap();
+        let place = Place::At(ContainerPath::new("/etc/cufile.json"));
+        assert_eq!(mounts(), [udev, ("store/cufile".into(), place)]);
+    }
+}
