@@ -487,7 +487,7 @@ fn a_driver_root_without_a_driver_is_named() {
         };
         let file = case.config();
         let modes: &[&str] = match what {
-            "empty" => &["nvml"],
+            "empty" => &["nvml", "management"],
             _ => &["nvml", "management", "imex", "gds"],
         };
         for mode in modes {
@@ -669,4 +669,6 @@ fn persistence_mode_needs_no_daemon() {
     assert!(said().contains(daemon), "{}", said());
     fs::write(driver.path("/etc/nvidia-sim/readings"), "persistence=1\n").unwrap();
     assert!(!said().contains("nvidia-persistenced"), "{}", said());
+    let is_ok = |line: &str| line.starts_with("ok ") && line.ends_with(" persistence");
+    assert!(said().lines().any(is_ok), "{}", said());
 }

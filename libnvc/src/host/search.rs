@@ -92,7 +92,8 @@ pub fn find(root: &DriverRoot, version: Option<&str>, wanted: &FileSearch) -> Re
         Some(version) => version.to_owned(),
         None => version_in(&mut places).ok_or_else(|| {
             let text = "the driver's version is unknown: no libcuda.so and no libnvidia-ml.so";
-            Error::new(ErrorKind::NotFound, text)
+            let error = Error::new(ErrorKind::NotFound, text);
+            error.hint(DriverRoot::without_driver(root.path()))
         })?,
     };
     let mut search = Search {

@@ -90,16 +90,17 @@ fn management(options: &Find) -> Result<Content> {
     paths.extend(nodes.matching(IMEX_DIRECTORY, is_channel, &mut warnings));
     let found = paths.iter().filter_map(|path| nodes.device(path).ok());
     let mut all: Vec<Intent> = found.collect();
+    let version = driver::session(options, GpusAsked::None).and_then(|mut session| {
+        session.ready()?;
+        Ok(session.reported_versions()?.driver)
+    });
+    // Without a driver no node is the least of it.
+    let found = driver::files(options, version.ok().as_deref())?;
     if all.is_empty() {
         let error = Error::new(ErrorKind::NotFound, "there is no device node of NVIDIA's");
         return Err(error
             .hint("nvidia-ctk system create-device-nodes --control-devices makes the driver's"));
     }
-    let version = driver::session(options, GpusAsked::None).and_then(|mut session| {
-        session.ready()?;
-        Ok(session.reported_versions()?.driver)
-    });
-    let found = driver::files(options, version.ok().as_deref())?;
     devices::permissions(&mut all);
     let mut common = for_managers(found);
     warnings.extend(driver::on_host(&mut common, options)?);

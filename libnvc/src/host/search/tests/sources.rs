@@ -187,6 +187,8 @@ fn an_unknown_version_is_that_of_the_libraries() {
     let tree = Tree::new();
     let error = find(&tree.root(), None, &request()).unwrap_err();
     assert!(error.message().contains("version is unknown"), "{error:?}");
+    let place = tree.0.path().display().to_string();
+    assert!(error.advice().unwrap().contains(&place), "{error:?}");
     // Names, without links.
     tree.library("/usr/lib64/libnvidia-ml.so.535.9", &object());
     assert_eq!(version(&tree.root(), &[]).as_deref(), Some("535.9"));
