@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         they_end_even_if_it_was_killed,
         ignored_signals_stay_ignored,
         they_get_no_home_that_others_may_change,
+        one_that_others_may_exchange_is_passed_over,
     ])
 }
 
@@ -124,4 +125,33 @@ fn they_get_no_home_that_others_may_change() {
     };
     assert_eq!(got(&home), format!("none none {}\n", home.display()));
     assert_eq!(got(Path::new("/usr")), "/usr /usr/.docker /usr\n");
+}
+
+/// Root asks by PATH, which need not be root's.
+fn one_that_others_may_exchange_is_passed_over() {
+    let scratch = Scratch::new().unwrap();
+    let directory = scratch.join("bin");
+    fs::create_dir(&directory).unwrap();
+    let text = "#!/bin/sh\n: > $0.ran\n";
+    files::file(&directory.join("containerd"), text, 0o755).unwrap();
+    let said = |mode: u32| {
+        fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
+        let output = Command::new(beside("nvidia-ctk").unwrap())
+            .args(["runtime", "configure", "--runtime=containerd", "--dry-run"])
+            .arg(format!("--config={}", scratch.join("c.toml").display()))
+            .env("PATH", format!("{}:/usr/bin:/bin", directory.display()))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let ran = directory.join("containerd.ran");
+    let text = said(0o777);
+    let reason = format!(
+        "passing over {}/containerd: every user",
+        directory.display()
+    );
+    assert!(text.contains(&reason) && !ran.exists(), "{text}");
+    let text = said(0o755);
+    assert!(!text.contains("passing over") && ran.exists(), "{text}");
 }

@@ -14,7 +14,7 @@ use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nvc_hostfile::{HandedPaths, programs};
+use nvc_hostfile::{HandedPaths, check_program, programs};
 
 /// How long a program may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,9 +31,31 @@ pub(crate) fn directories() -> Vec<PathBuf> {
     programs::directories(std::env::var_os("PATH").as_deref())
 }
 
+/// Returns the first program of these directories that passes a judgement: root would execute what others put there.
+/// Warns about those before it.
+pub(crate) fn judged(
+    name: &str,
+    directories: &[PathBuf],
+    mut judge: impl FnMut(&Path) -> Result<()>,
+) -> Option<PathBuf> {
+    let mut found = directories.iter().map(|directory| directory.join(name));
+    found.find(|path| {
+        let judgement = programs::is_executable(path).then(|| judge(path));
+        if let Some(Err(error)) = &judgement {
+            log::warn!("passing over {}: {}", path.display(), error.message());
+        }
+        judgement.is_some_and(|judgement| judgement.is_ok())
+    })
+}
+
+/// Returns the first program of these directories that no other user can exchange.
+fn trusted(name: &str, directories: &[PathBuf]) -> Option<PathBuf> {
+    judged(name, directories, |path| check_program(path, None))
+}
+
 /// Asks a program in one of the usual directories, whatever the caller's PATH is.
 pub(crate) fn ask_installed(name: &str, arguments: &[&str]) -> Result<String> {
-    let found = programs::find(name, &programs::directories(None));
+    let found = trusted(name, &programs::directories(None));
     let found = found.as_deref().and_then(Path::to_str);
     ask(found.unwrap_or(name), arguments)
 }
@@ -52,7 +74,7 @@ pub(crate) fn ask_within(program: &str, arguments: &[&str], timeout: Duration) -
     let path = if program.contains('/') {
         program.into()
     } else {
-        find(program).ok_or_else(|| missing(program))?
+        trusted(program, &directories()).ok_or_else(|| missing(program))?
     };
     let failed = |text: String| {
         let line = [&[program], arguments].concat().join(" ");
@@ -60,7 +82,7 @@ pub(crate) fn ask_within(program: &str, arguments: &[&str], timeout: Duration) -
     };
     let started = Instant::now();
     // A small image may lack coreutils; then there is no deadline.
-    let mut command = match find("timeout") {
+    let mut command = match trusted("timeout", &directories()) {
         Some(timer) => {
             let mut command = Command::new(timer);
             command.args(["-s", "KILL", &timeout.as_secs().to_string()]);

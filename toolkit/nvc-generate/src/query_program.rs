@@ -40,7 +40,7 @@ fn check(path: &Path) -> Result<()> {
         let text = format!("/proc/self/exe: {error}");
         Error::new(ErrorKind::System, text)
     })?;
-    check_program(path, &own)
+    check_program(path, Some(&own))
 }
 
 /// Returns the directories to search: that of the program itself, and those of installations.

@@ -1,7 +1,7 @@
 //! Checks a program before it is executed.
 //!
-//! Its path is not typed by the caller, as in a shell: it is found beside a program that root may start anywhere, also
-//! in a directory where others put files.
+//! Its path is not typed by the caller, as in a shell: it is found in PATH, or beside a program that root may start
+//! anywhere, also in a directory where others put files.
 
 use std::fs::Metadata;
 use std::path::Path;
@@ -13,16 +13,17 @@ use nix::sys::stat::{SFlag, fstatat};
 use super::owner::Caller;
 use super::walk::{PathTrust, find, kind};
 
-/// Fails if a user other than root, the caller and those who may change the file `own` can change a program or exchange
-/// it for another.
+/// Fails if a user other than root, the caller and those who may change the file `own`, if there is one, can change a
+/// program or exchange it for another.
 ///
 /// Nothing is opened: as long as those are to be trusted, the name stays that of the checked program, because no
 /// other user can rename it, a directory on the way, or a link.
 ///
 /// # Errors
 /// Why it cannot be trusted.
-pub fn check_program(path: &Path, own: &Metadata) -> Result<()> {
-    let caller = Caller::current().or_who_may_change(own);
+pub fn check_program(path: &Path, own: Option<&Metadata>) -> Result<()> {
+    let caller = Caller::current();
+    let caller = own.map_or(caller, |own| caller.or_who_may_change(own));
     let place = find(caller, path, PathTrust::Any, true)?;
     if let Some(exposed) = place.exposed() {
         return Err(refused(exposed.to_string()));
@@ -74,7 +75,7 @@ mod tests {
         let (uid, mode) = own;
         chown(&own_path, Some(uid), Some(uid)).unwrap();
         fs::set_permissions(&own_path, Permissions::from_mode(mode)).unwrap();
-        let found = check_program(&program, &own_path.metadata().unwrap());
+        let found = check_program(&program, Some(&own_path.metadata().unwrap()));
         let top = top.display().to_string();
         found
             .err()

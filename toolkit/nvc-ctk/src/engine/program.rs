@@ -35,7 +35,7 @@ pub(crate) fn beside(own: &Path, name: &str) -> String {
     let is_ours = is_executable(&path)
         && own
             .metadata()
-            .is_ok_and(|own| check_program(&path, &own).is_ok());
+            .is_ok_and(|own| check_program(&path, Some(&own)).is_ok());
     match path.to_str() {
         Some(path) if is_ours => path.into(),
         _ => format!("{PACKAGED}/{name}"),

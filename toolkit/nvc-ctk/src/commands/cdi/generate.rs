@@ -21,7 +21,7 @@ use nvc_policy::config::{self, Config};
 use nvc_program::hook_names;
 
 use super::machine::Machine;
-use crate::ask::ask;
+use crate::ask::{ask, judged};
 use crate::commands::invalid;
 use crate::line::CommandLine;
 use crate::logging::print;
@@ -369,11 +369,14 @@ fn hook_path(given: Option<&str>, path: &str, default: &str) -> Result<String> {
     let found = if name.contains('/') {
         Some(made_absolute(name)?).filter(|path| is_executable(path))
     } else {
-        let mut judge = HandedPaths::default();
+        // One that nobody named is judged: root will execute it for each container.
+        let mut paths = HandedPaths::default();
         let directories = path.split(':').filter(|place| place.starts_with('/'));
-        let mut programs = directories.map(|place| Path::new(place).join(name));
-        programs
-            .find(|path| is_executable(path) && (given.is_some() || is_trusted(&mut judge, path)))
+        let directories: Vec<_> = directories.map(PathBuf::from).collect();
+        judged(name, &directories, |path| match given {
+            Some(_) => Ok(()),
+            None => paths.check(path),
+        })
     };
     if let Some(found) = found {
         return Ok(found.display().to_string());
@@ -387,15 +390,6 @@ fn hook_path(given: Option<&str>, path: &str, default: &str) -> Result<String> {
         None => {}
     }
     Ok(default.into())
-}
-
-/// Judges a hook program that nobody named: root will execute it for each container.
-fn is_trusted(judge: &mut HandedPaths, path: &Path) -> bool {
-    let judged = judge.check(path);
-    if let Err(error) = &judged {
-        warn!("passing over {}: {}", path.display(), error.message());
-    }
-    judged.is_ok()
 }
 
 /// Optional features.
