@@ -14,6 +14,7 @@ use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
 use nvc_hostfile::HostFile;
 
+use crate::ask::find;
 use crate::engine::edits::{Edit, Engine, Read, removal};
 use crate::engine::{matching, oci_hook, program};
 use crate::line::CommandLine;
@@ -100,6 +101,7 @@ impl Work<'_> {
     /// What the administrator must do afterwards is added to `lasts`.
     fn engine(&self, engine: Engine, lasts: &mut Vec<String>) -> Result<()> {
         let (name, lines) = (engine.name(), engine.command_lines());
+        let is_there = !lines.is_empty() || find(engine.daemon()).is_some();
         let (usual, named) = (engine.files_of(&[]), engine.files_of(&lines));
         let main = named.config.clone();
         let named = (named.config != usual.config).then_some(named);
@@ -141,7 +143,7 @@ impl Work<'_> {
                 let reload = needs_reload.then_some((main.as_path(), had_default));
                 lasts.extend(docker.apply(reload, self.is_dry));
             }
-            None if is_changed => lasts.push(format!(
+            None if is_changed && is_there => lasts.push(format!(
                 "Restart {name} to apply that: systemctl restart {name}"
             )),
             None => {}
