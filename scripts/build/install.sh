@@ -57,6 +57,8 @@ if [ ! "$DESTDIR" ] && [ "$(id -u)" = 0 ]; then is_host=yes; fi
 runs_systemd() { [ -d /run/systemd/system ] && command -v systemctl >/dev/null; }
 # A file of a package, if both kinds of installation are on the machine.
 owned() { dpkg -S "$1" >/dev/null 2>&1 || rpm -qf "$1" >/dev/null 2>&1; }
+had_hook=
+! PATH=$BINDIR:$PATH command -v nvidia-container-runtime-hook >/dev/null || had_hook=yes
 had_units=
 [ ! -e "$DESTDIR$UNITDIR/nvidia-docker-plugin.socket" ] || had_units=yes
 
@@ -202,7 +204,21 @@ if [ "$uninstall" ]; then
     [ ! "$kept" ] || { systemctl reenable $kept && systemctl --no-block start nvidia-cdi-refresh.service; } || true
   fi
   [ ! "$is_host" ] || [ "${kept:-}" ] || rm -rf /run/nvidia-cdi-refresh
+  # As the packages do it: what docker has not removed stays for the containers that use it.
+  case $is_host,${kept:-} in
+    yes,*nvidia-docker-plugin*) ;;
+    yes,*)
+      for volume in $state/volumes/nvidia_driver/*; do
+        (cd -P "$volume" && [ "$(pwd -P)" = "$volume" ] && umount -l -c .) 2>/dev/null || true
+      done
+      ;;
+  esac
 elif [ "$is_host" ]; then
+  # As the packages do it: a dockerd that is older than its first hook does not know it.
+  if [ ! "$had_hook" ]; then
+    mkdir -p /run/nvidia-container-toolkit
+    cut -d' ' -f1 /proc/uptime > /run/nvidia-container-toolkit/hook-installed
+  fi
   useradd="useradd --system --no-create-home --home-dir $state --shell /usr/sbin/nologin nvidia-docker"
   if command -v systemd-sysusers >/dev/null; then
     systemd-sysusers "$SYSUSERSDIR/nvidia-docker.conf" || true

@@ -367,8 +367,7 @@ machine('docker-before-hook', 'dockerd was started before nvidia-container-runti
         files={**running(), **DOCKERD})
 machine('docker-after-hook', None, STAMP + START, files={**running(), **DOCKERD})
 machine('docker-before-upgrade', None, START + UPGRADE, files={**running(), **DOCKERD})
-machine('docker-older-than-file', 'is newer than the running dockerd', START + 'touch ' + HOOK,
-        level='advice', files={**running(), **DOCKERD})
+machine('docker-older-than-file', None, START + 'touch ' + HOOK, files={**running(), **DOCKERD})
 machine('docker-not-restarted', 'dockerd does not know the runtime nvidia that', files=running(runtimes={}))
 machine('docker-old-program', 'runtime nvidia is /opt/old', files=running(runtimes={'nvidia': {'path': '/opt/old'}}))
 machine('docker-old-default', 'default runtime is runc', files=running({'runtimes': NVIDIA, 'default-runtime': 'nvidia'}))

@@ -1,12 +1,9 @@
 //! Determines whether the running dockerd has seen the hook, which it looks for only when it starts.
 //!
-//! The packages leave a stamp when they install the hook on a machine that had none. Without a stamp the file's time is
-//! all there is, and an upgrade changes that, too.
+//! The packages and `make install` leave a stamp when they install the hook on a machine that had none. The file's own
+//! time says nothing: an upgrade changes it.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::engine::daemon::running;
 
@@ -16,33 +13,11 @@ const STAMP: &str = "/run/nvidia-container-toolkit/hook-installed";
 /// Clock ticks per second in /proc/PID/stat: the same on every architecture of ours.
 const TICKS: f64 = 100.0;
 
-/// What a dockerd knows of the hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hook {
-    /// It has found the hook, or there is no evidence against that.
-    Known,
-    /// It was started before the hook was installed.
-    Unknown,
-    /// It was started before the hook's present file was written.
-    Newer,
-}
-
-/// Returns what the running dockerd knows of the hook.
-pub(super) fn hook(hook: &Path) -> Hook {
-    let Some(started) = started() else {
-        return Hook::Known; // it will look for it
-    };
-    if let Ok(text) = fs::read_to_string(STAMP) {
-        let installed: Option<f64> = text.trim().parse().ok();
-        return match installed {
-            Some(installed) if started < installed => Hook::Unknown,
-            _ => Hook::Known,
-        };
-    }
-    match written(hook) {
-        Some(written) if started < written => Hook::Newer,
-        _ => Hook::Known,
-    }
+/// Returns true if the running dockerd was started before the hook was installed. One that does not run will look for it.
+pub(super) fn lacks_hook() -> bool {
+    let stamp = fs::read_to_string(STAMP).unwrap_or_default();
+    let installed: Option<f64> = stamp.trim().parse().ok();
+    installed.is_some_and(|installed| started().is_some_and(|started| started < installed))
 }
 
 /// Returns when the system's dockerd was started, in seconds since boot; None if none runs.
@@ -60,19 +35,6 @@ fn start_in(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let ticks: f64 = rest.split_whitespace().nth(19)?.parse().ok()?;
     Some(ticks / TICKS)
-}
-
-/// Returns when a file was written, in seconds since boot.
-fn written(path: &Path) -> Option<f64> {
-    let uptime = fs::read_to_string("/proc/uptime").ok()?;
-    let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    let facts = fs::metadata(path).ok()?;
-    let seconds = u32::try_from(facts.ctime_nsec()).ok().map(f64::from)? / 1e9;
-    // A time of this century is exact in a double.
-    #[allow(clippy::cast_precision_loss)]
-    let changed = facts.ctime() as f64 + seconds;
-    Some(uptime - (now.as_secs_f64() - changed))
 }
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ fn default_runtime(config: &Path, settings: &Settings) -> Option<Finding> {
 
 /// Checks that dockerd found the hook when it started, which is the only time it looks for it.
 fn hook() -> Option<Finding> {
-    let Some(hook) = find(HOOK) else {
+    if find(HOOK).is_none() {
         // Without our runtime the whole toolkit is missing, which is another finding.
         return find(RUNTIME).map(|_| {
             Finding::advice(
@@ -151,20 +151,14 @@ fn hook() -> Option<Finding> {
                 step("install nvidia-container-toolkit").and(RESTART),
             )
         });
-    };
-    match daemon::hook(&hook) {
-        daemon::Hook::Known => None,
-        daemon::Hook::Unknown => Some(Finding::wrong(
+    }
+    daemon::lacks_hook().then(|| {
+        Finding::wrong(
             format!("dockerd was started before {HOOK} was installed, and does not know it"),
             NO_DRIVER,
             command(RESTART),
-        )),
-        daemon::Hook::Newer => Some(Finding::advice(
-            format!("{} is newer than the running dockerd", hook.display()),
-            "if it is the first one on this machine, docker run --gpus: could not select device driver",
-            command(RESTART),
-        )),
-    }
+        )
+    })
 }
 
 /// Compares docker's file with what the running dockerd knows.
