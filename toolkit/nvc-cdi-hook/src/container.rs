@@ -12,11 +12,12 @@ use libnvc::request::ImageOptions;
 use libnvc::{Error, ErrorKind, Result, Target};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
+use nvc_oci::state::State;
 use nvc_options::Given;
 
 use crate::hooks::Hook;
 use crate::report::Report;
-use crate::state::{self, State};
+use crate::state;
 
 /// Reads the container's state, from standard input or from a file.
 pub(crate) fn state(given: &Given, report: &mut Report) -> Result<State> {
@@ -36,7 +37,7 @@ pub(crate) fn open(given: &Given, report: &mut Report) -> Result<OwnedFd> {
     // Runtimes start hooks with any umask; with 0 libnvc would make directories that every user of the container can
     // write to.
     umask(Mode::from_bits_truncate(0o022));
-    let root = state.open_root()?;
+    let root = state::open_root(&state)?;
     // From here on no path is relative to a directory that the image controls.
     chdir("/").map_err(|errno| Error::file("chdir failed", "/", errno))?;
     Ok(root)

@@ -4,17 +4,18 @@
 //! nothing. One that does must not run without its limit.
 
 use libnvc::{Error, ErrorKind, Result};
+use nvc_oci::state::State;
 use serde_json::Value;
 
 use crate::report::Report;
-use crate::state::State;
+use crate::state;
 
 /// The variables that ask for limits.
 const VARIABLES: [&str; 2] = ["NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"];
 
 /// Returns an error if a container asks for limits; warns if its config.json cannot be read.
 pub(crate) fn check(state: &State, report: &mut Report) -> Result<()> {
-    let variable = state.config().and_then(|text| requested(&text));
+    let variable = state::config(state).and_then(|text| requested(&text));
     match variable {
         Ok(None) => Ok(()),
         Ok(Some(variable)) => {

@@ -135,9 +135,9 @@ impl Report {
 
     fn log(&mut self, severity: Severity, text: &str) {
         if let Some(Ok(state)) = &self.state
-            && let Some(id) = state::id(state)
+            && let Ok(state) = state::parse(state)
         {
-            self.system.of_container(&id);
+            self.system.of_container(&state.id);
         }
         self.system.write(severity, text);
     }

@@ -5,7 +5,7 @@ use serde_json::{Number, Value};
 
 use super::lenient::{first_value, malformed, member, mismatch, text};
 
-/// The state that the prestart hook needs.
+/// What hooks need of a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The process in whose namespaces the container is; 0 if unknown.
@@ -14,6 +14,8 @@ pub struct State {
     pub bundle: String,
     /// The container's id, for messages; empty if unknown.
     pub id: String,
+    /// The container's root, which crun and later versions of runc say; else empty.
+    pub root: String,
 }
 
 /// Parses a state.
@@ -42,6 +44,7 @@ pub fn read(bytes: &[u8]) -> Result<State> {
         pid,
         bundle: bundle.to_owned(),
         id: id.unwrap_or_default().to_owned(),
+        root: text(state, "root")?.to_owned(),
     })
 }
 
@@ -54,7 +57,7 @@ mod tests {
         State {
             pid,
             bundle: bundle.into(),
-            id: String::new(),
+            ..State::default()
         }
     }
 
@@ -72,6 +75,15 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(read(text.as_bytes()).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn some_runtimes_say_the_root() {
+        let root = |text: &str| read(text.as_bytes()).unwrap().root;
+        assert_eq!(root(r#"{"bundle":"/b","root":"r"} trailing"#), "r");
+        for none in ["{}", r#"{"root":null}"#, r#"{"root":""}"#] {
+            assert_eq!(root(none), "", "{none}");
         }
     }
 
