@@ -1,4 +1,4 @@
-//! Converts a [`Node`] tree to a [`Spec`], and rejects anything outside the schema, which [`super::model`] has.
+//! Converts a tree of values to a [`Spec`], and rejects anything outside the schema, which [`super::model`] has.
 //!
 //! Like Go's decoder, it ignores the case of keys, keeps a field's default for null, and accepts a number or boolean
 //! where the schema has a string. Errors name the position, for instance `devices[0].containerEdits.mounts[2]: unknown
@@ -11,26 +11,27 @@ use serde::Deserialize;
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
+use serde_json::Value;
 
 use super::malformed;
 use super::model::Spec;
-use super::node::Node;
+use super::scalar::{integer, into_text, kind};
 
 /// Types that are only in lists, in which null is no default.
 const LISTED: [&str; 4] = ["DeviceNode", "NetDevice", "Hook", "Mount"];
 
 /// Decodes the top level.
-pub(super) fn spec(node: Node) -> Result<Spec> {
-    if node == Node::Null {
+pub(super) fn spec(value: Value) -> Result<Spec> {
+    if value.is_null() {
         return Err(malformed("the file has no content"));
     }
     let at = String::new();
-    Spec::deserialize(Value { node, at }).map_err(|Mistake(error)| error)
+    Spec::deserialize(PlacedValue { value, at }).map_err(|Mistake(error)| error)
 }
 
 /// A value and its position.
-struct Value {
-    node: Node,
+struct PlacedValue {
+    value: Value,
     at: String,
 }
 
@@ -60,20 +61,20 @@ fn located(at: &str, text: &str) -> Mistake {
     })
 }
 
-impl Value {
+impl PlacedValue {
     fn is_not(&self, wanted: &str) -> Mistake {
-        located(&self.at, &format!("{}, not {wanted}", self.node.kind()))
+        located(&self.at, &format!("{}, not {wanted}", kind(&self.value)))
     }
 
     /// Returns the members with their positions.
     fn members(self) -> Result<Vec<(String, Self)>, Mistake> {
         let dot = if self.at.is_empty() { "" } else { "." };
-        match self.node {
-            Node::Null => Ok(Vec::new()),
-            Node::Map(members) => {
-                let members = members.into_iter().map(|(key, node)| {
+        match self.value {
+            Value::Null => Ok(Vec::new()),
+            Value::Object(members) => {
+                let members = members.into_iter().map(|(key, value)| {
                     let at = format!("{}{dot}{key}", self.at);
-                    (key, Self { node, at })
+                    (key, Self { value, at })
                 });
                 Ok(members.collect())
             }
@@ -82,16 +83,16 @@ impl Value {
     }
 
     fn integer<T: TryFrom<i128>>(&self, too_large: &str) -> Result<T, Mistake> {
-        if self.node == Node::Null {
+        if self.value.is_null() {
             return T::try_from(0).map_err(|_| self.is_not("a number"));
         }
-        let value = self.node.integer();
+        let value = integer(&self.value);
         let value = value.ok_or_else(|| self.is_not("a whole number"))?;
         T::try_from(value).map_err(|_| located(&self.at, &format!("{value} {too_large}")))
     }
 }
 
-impl IntoDeserializer<'_, Mistake> for Value {
+impl IntoDeserializer<'_, Mistake> for PlacedValue {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -99,7 +100,7 @@ impl IntoDeserializer<'_, Mistake> for Value {
     }
 }
 
-impl<'de> Deserializer<'de> for Value {
+impl<'de> Deserializer<'de> for PlacedValue {
     type Error = Mistake;
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -108,7 +109,7 @@ impl<'de> Deserializer<'de> for Value {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Mistake> {
-        if self.node == Node::Null && LISTED.contains(&name) {
+        if self.value.is_null() && LISTED.contains(&name) {
             return Err(located(&self.at, "null"));
         }
         let at = self.at.clone();
@@ -134,40 +135,40 @@ impl<'de> Deserializer<'de> for Value {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        let nodes = match self.node {
-            Node::Null => Vec::new(),
-            Node::List(nodes) => nodes,
+        let values = match self.value {
+            Value::Null => Vec::new(),
+            Value::Array(values) => values,
             _ => return Err(self.is_not("a list")),
         };
-        let values = nodes.into_iter().enumerate().map(|(n, node)| {
+        let values = values.into_iter().enumerate().map(|(n, value)| {
             let at = format!("{}[{n}]", self.at);
-            Self { node, at }
+            Self { value, at }
         });
         visitor.visit_seq(SeqDeserializer::new(values))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        match self.node {
-            Node::Null => visitor.visit_none(),
+        match self.value {
+            Value::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        let Self { node, at } = self;
-        match node {
-            Node::Null => visitor.visit_string(String::new()),
-            node => match node.into_text() {
+        let Self { value, at } = self;
+        match value {
+            Value::Null => visitor.visit_string(String::new()),
+            value => match into_text(value) {
                 Ok(text) => visitor.visit_string(text),
-                Err(node) => Err(Self { node, at }.is_not("text")),
+                Err(value) => Err(Self { value, at }.is_not("text")),
             },
         }
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        match self.node {
-            Node::Null => visitor.visit_bool(false),
-            Node::Bool(value) => visitor.visit_bool(value),
+        match self.value {
+            Value::Null => visitor.visit_bool(false),
+            Value::Bool(value) => visitor.visit_bool(value),
             _ => Err(self.is_not("a boolean")),
         }
     }

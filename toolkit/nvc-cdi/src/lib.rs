@@ -1,6 +1,6 @@
 //! Reads, checks, merges and writes CDI specifications.
 //!
-//! Data flow: a file's bytes become a [`Node`] tree (JSON or YAML), the tree becomes a [`Spec`], the specification is
+//! Data flow: a file's bytes become a tree of values (JSON or YAML), the tree becomes a [`Spec`], the specification is
 //! [validated](validate), and a [`Registry`] of all files lists the existing devices. For output, a [`Spec`] becomes
 //! [text](emit) and then a [file](file). Reading follows the Go reference library, which engines use: it rejects the
 //! same inputs, and accepts the same spellings of numbers and booleans.
@@ -21,9 +21,8 @@ pub mod validate;
 pub mod version;
 
 mod decode;
-mod json;
 mod model;
-mod node;
+mod scalar;
 mod yaml;
 
 pub use model::{
@@ -33,7 +32,8 @@ pub use model::{
 pub use registry::Registry;
 
 use libnvc::{Error, ErrorKind, Result};
-use node::Node;
+use nvc_oci::unique;
+use serde_json::Value;
 
 /// Size limit of a specification. One for 64 GPUs with seven MIG devices each has 3 MiB.
 pub const MAX_SIZE: usize = 32 << 20;
@@ -48,11 +48,11 @@ pub fn parse(text: &[u8]) -> Result<Spec> {
 /// # Errors
 /// It is not.
 pub fn check_json(text: &str) -> Result<()> {
-    json::parse(text).map(drop)
+    unique::parse(text).map(drop)
 }
 
 /// Parses a text. Text that looks like JSON is parsed as JSON first, which is faster.
-fn tree(text: &[u8]) -> Result<Node> {
+fn tree(text: &[u8]) -> Result<Value> {
     if text.len() > MAX_SIZE {
         let size = text.len();
         return Err(malformed(format!("{size} bytes are more than {MAX_SIZE}")));
@@ -60,9 +60,9 @@ fn tree(text: &[u8]) -> Result<Node> {
     let text = std::str::from_utf8(text).map_err(|error| malformed(error.to_string()))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with('{')
-        && let Ok(node) = json::parse(text)
+        && let Ok(value) = unique::parse(text)
     {
-        return Ok(node);
+        return Ok(value);
     }
     yaml::parse(text)
 }

@@ -1,15 +1,16 @@
-//! Parses YAML into a [`Node`], with the conventions of Go's YAML library.
+//! Parses YAML into a [`Value`], with the conventions of Go's YAML library.
 //!
 //! That library resolves plain scalars mostly as YAML 1.1 does: `yes` is a boolean and `0660` is octal. Only the first
 //! document counts. Aliases are expanded up to a limit, so that a few lines cannot expand to gigabytes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use libnvc::Result;
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
+use serde_json::{Map, Number, Value};
 
 use super::malformed;
-use super::node::Node;
+use super::scalar::{into_text, kind};
 
 /// Nesting limit of collections. The schema needs eight levels.
 const MAX_DEPTH: usize = 64;
@@ -19,7 +20,7 @@ const MAX_NODES: usize = 2_000_000;
 const MAX_REPEATED: usize = 200_000;
 
 /// Parses the first document; an empty text is null.
-pub(super) fn parse(text: &str) -> Result<Node> {
+pub(super) fn parse(text: &str) -> Result<Value> {
     let mut composer = Composer {
         events: Parser::new_from_str(text),
         anchors: HashMap::new(),
@@ -29,7 +30,7 @@ pub(super) fn parse(text: &str) -> Result<Node> {
     loop {
         match composer.next()? {
             Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
-            Event::StreamEnd | Event::DocumentEnd => return Ok(Node::Null),
+            Event::StreamEnd | Event::DocumentEnd => return Ok(Value::Null),
             event => return composer.node(event, 0),
         }
     }
@@ -38,7 +39,7 @@ pub(super) fn parse(text: &str) -> Result<Node> {
 struct Composer<'a> {
     events: Parser<'a, StrInput<'a>>,
     /// Complete values by anchor, with the number of values in each.
-    anchors: HashMap<usize, (Node, usize)>,
+    anchors: HashMap<usize, (Value, usize)>,
     nodes: usize,
     repeated: usize,
 }
@@ -53,7 +54,7 @@ impl<'a> Composer<'a> {
     }
 
     /// Parses the value that starts with an event.
-    fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node> {
+    fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Value> {
         if depth > MAX_DEPTH {
             return Err(malformed(format!("nested more than {MAX_DEPTH} deep")));
         }
@@ -87,11 +88,11 @@ impl<'a> Composer<'a> {
                         event => items.push(self.node(event, depth + 1)?),
                     }
                 }
-                (Node::List(items), anchor)
+                (Value::Array(items), anchor)
             }
             Event::MappingStart(anchor, tag) => {
                 collection_tag(tag.as_deref(), "map")?;
-                (Node::Map(self.members(depth)?), anchor)
+                (Value::Object(self.members(depth)?), anchor)
             }
             other => return Err(malformed(format!("unexpected {other:?}"))),
         };
@@ -103,9 +104,8 @@ impl<'a> Composer<'a> {
     }
 
     /// Parses the members of a mapping after its start; `<<` adds members whose keys are missing.
-    fn members(&mut self, depth: usize) -> Result<Vec<(String, Node)>> {
-        let mut members: Vec<(String, Node)> = Vec::new();
-        let mut seen = HashSet::new();
+    fn members(&mut self, depth: usize) -> Result<Map<String, Value>> {
+        let mut members = Map::new();
         let mut merged = Vec::new();
         loop {
             let event = self.next()?;
@@ -121,27 +121,24 @@ impl<'a> Composer<'a> {
                 merged.push(value);
                 continue;
             }
-            let key = key
-                .into_text()
-                .map_err(|key| malformed(format!("a key is {}", key.kind())))?;
-            if !seen.insert(key.clone()) {
+            let key =
+                into_text(key).map_err(|key| malformed(format!("a key is {}", kind(&key))))?;
+            if members.contains_key(&key) {
                 return Err(malformed(format!("duplicate key \"{key}\"")));
             }
-            members.push((key, value));
+            members.insert(key, value);
         }
         for source in merged {
             let sources = match source {
-                Node::List(sources) => sources,
+                Value::Array(sources) => sources,
                 one => vec![one],
             };
             for source in sources {
-                let Node::Map(source) = source else {
+                let Value::Object(source) = source else {
                     return Err(malformed("<< merges something that is not a mapping"));
                 };
                 for (key, value) in source {
-                    if seen.insert(key.clone()) {
-                        members.push((key, value));
-                    }
+                    members.entry(key).or_insert(value);
                 }
             }
         }
@@ -168,24 +165,24 @@ fn collection_tag(tag: Option<&Tag>, own: &str) -> Result<()> {
 }
 
 /// Resolves a scalar by its tag, or, without tag and quotes, by its form.
-fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Node> {
+fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value> {
     let Some(tag) = tag else {
         return Ok(if plain {
             resolve(text)
         } else {
-            Node::Text(text.into())
+            Value::String(text.into())
         });
     };
     if tag.handle.is_empty() && tag.suffix == "!" || tag.handle == "!" && tag.suffix.is_empty() {
-        return Ok(Node::Text(text.into()));
+        return Ok(Value::String(text.into()));
     }
     let node = resolve(text);
     let fits = match (tag.is_yaml_core_schema(), tag.suffix.as_str()) {
-        (true, "str") => return Ok(Node::Text(text.into())),
-        (true, "null") => matches!(node, Node::Null),
-        (true, "bool") => matches!(node, Node::Bool(_)),
-        (true, "int") => matches!(node, Node::Int(_) | Node::Uint(_)),
-        (true, "float") => matches!(node, Node::Float(_) | Node::Int(_) | Node::Uint(_)),
+        (true, "str") => return Ok(Value::String(text.into())),
+        (true, "null") => matches!(node, Value::Null),
+        (true, "bool") => matches!(node, Value::Bool(_)),
+        (true, "int") => node.is_i64() || node.is_u64(),
+        (true, "float") => node.is_number(),
         _ => return Err(malformed(format!("unknown tag {tag}"))),
     };
     match (fits, node) {
@@ -195,39 +192,36 @@ fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Node> {
 }
 
 /// Resolves a plain scalar like Go's library.
-pub(super) fn resolve(text: &str) -> Node {
+pub(super) fn resolve(text: &str) -> Value {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Node::Null,
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => {
-            return Node::Bool(true);
+            return Value::Bool(true);
         }
         "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => {
-            return Node::Bool(false);
+            return Value::Bool(false);
         }
-        ".nan" | ".NaN" | ".NAN" => return Node::Float(f64::NAN),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => {
-            return Node::Float(f64::INFINITY);
-        }
-        "-.inf" | "-.Inf" | "-.INF" => return Node::Float(f64::NEG_INFINITY),
+        // JSON has no such numbers, and the schema no field for them: this is how the decoder writes them as text.
+        ".nan" | ".NaN" | ".NAN" => return "NaN".into(),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return "+Inf".into(),
+        "-.inf" | "-.Inf" | "-.INF" => return "-Inf".into(),
         _ => {}
     }
-    number(text).unwrap_or_else(|| Node::Text(text.into()))
+    number(text).unwrap_or_else(|| Value::String(text.into()))
 }
 
 /// Parses a number: decimal, `0x`, `0o`, `0b`, a leading zero for octal, or a float; `_` is skipped.
-fn number(text: &str) -> Option<Node> {
+fn number(text: &str) -> Option<Value> {
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return None;
     }
     let bare = text.replace('_', "");
-    if let Some(value) = integer(&bare) {
-        return i64::try_from(value)
-            .map(Node::Int)
-            .ok()
-            .or_else(|| u64::try_from(value).map(Node::Uint).ok())
-            .or_else(|| is_float(&bare).then(|| bare.parse().ok().map(Node::Float))?);
-    }
-    is_float(&bare).then(|| bare.parse().ok().map(Node::Float))?
+    let whole = integer(&bare).and_then(Number::from_i128);
+    let float = || {
+        let float = is_float(&bare).then(|| bare.parse().ok())?;
+        Number::from_f64(float?)
+    };
+    whole.or_else(float).map(Value::Number)
 }
 
 fn integer(text: &str) -> Option<i128> {
@@ -281,29 +275,33 @@ fn is_float(text: &str) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn plain_scalars_are_read_as_go_does() {
         for (text, node) in [
-            ("0660", Node::Int(0o660)),
-            ("0o17", Node::Int(15)),
-            ("0x1F", Node::Int(31)),
-            ("-0b11", Node::Int(-3)),
-            ("1_000", Node::Int(1000)),
-            ("18446744073709551615", Node::Uint(u64::MAX)),
-            ("0999", Node::Float(999.0)),
-            ("1.10", Node::Float(1.1)),
-            ("1e3", Node::Float(1000.0)),
-            ("yes", Node::Bool(true)),
-            ("off", Node::Bool(false)),
-            ("~", Node::Null),
-            ("1:0", Node::Text("1:0".into())),
-            ("2026-01-02", Node::Text("2026-01-02".into())),
-            ("0.5.0", Node::Text("0.5.0".into())),
-            ("-x", Node::Text("-x".into())),
-            ("--link", Node::Text("--link".into())),
-            (".", Node::Text(".".into())),
+            ("0660", json!(0o660)),
+            ("0o17", json!(15)),
+            ("0x1F", json!(31)),
+            ("-0b11", json!(-3)),
+            ("1_000", json!(1000)),
+            ("18446744073709551615", json!(u64::MAX)),
+            ("0999", json!(999.0)),
+            ("1.10", json!(1.1)),
+            ("1e3", json!(1000.0)),
+            ("yes", Value::Bool(true)),
+            ("off", Value::Bool(false)),
+            ("~", Value::Null),
+            ("1:0", Value::String("1:0".into())),
+            ("2026-01-02", Value::String("2026-01-02".into())),
+            ("0.5.0", Value::String("0.5.0".into())),
+            ("-x", Value::String("-x".into())),
+            ("--link", Value::String("--link".into())),
+            (".", Value::String(".".into())),
+            (".nan", Value::String("NaN".into())),
+            ("1e999", Value::String("1e999".into())),
         ] {
             assert_eq!(resolve(text), node, "{text}");
         }
@@ -312,15 +310,9 @@ mod tests {
     #[test]
     fn aliases_and_merges() {
         let text = "a: &x {k: 1, l: 2}\nb: *x\nc: {<<: *x, k: 3}\n";
-        let Ok(Node::Map(members)) = parse(text) else {
-            panic!("no mapping")
-        };
-        assert_eq!(members[0].1, members[1].1);
-        let expected = vec![
-            ("k".to_string(), Node::Int(3)),
-            ("l".to_string(), Node::Int(2)),
-        ];
-        assert_eq!(members[2].1, Node::Map(expected));
+        let members = parse(text).unwrap();
+        assert_eq!(members["a"], members["b"]);
+        assert_eq!(members["c"], json!({ "k": 3, "l": 2 }));
     }
 
     #[test]
@@ -340,7 +332,10 @@ mod tests {
 
     #[test]
     fn only_the_first_document_counts() {
-        assert_eq!(parse("---\na\n---\nb\n").unwrap(), Node::Text("a".into()));
-        assert_eq!(parse("").unwrap(), Node::Null);
+        assert_eq!(
+            parse("---\na\n---\nb\n").unwrap(),
+            Value::String("a".into())
+        );
+        assert_eq!(parse("").unwrap(), Value::Null);
     }
 }

@@ -10,4 +10,4 @@ pub mod own_environment;
 pub mod paths;
 pub mod spec;
 pub mod state;
-mod unique;
+pub mod unique;

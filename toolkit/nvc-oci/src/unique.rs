@@ -8,9 +8,20 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use crate::lenient::malformed;
+
 /// A value in which no object has a key twice.
 #[derive(Debug)]
 pub(crate) struct Unique(pub(crate) Value);
+
+/// Parses one value without anything behind it. serde_json limits the nesting to 128 levels.
+///
+/// # Errors
+/// The parser's message, with line and column.
+pub fn parse(text: &str) -> libnvc::Result<Value> {
+    let parsed = serde_json::from_str(text).map(|Unique(value)| value);
+    parsed.map_err(|error| malformed(error.to_string()))
+}
 
 impl<'de> Deserialize<'de> for Unique {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
