@@ -1,11 +1,9 @@
 //! Changes the root of a specification's paths.
 //!
-//! For a specification that is generated in a container, whose driver root differs from the host's.
+//! For a specification that is generated in a container, whose driver root differs from the host's. One whose hook has a
+//! plan is refused: the same command without it makes one with the same content.
 
-use std::path::{Path, PathBuf};
-
-use libnvc::plan::{Intent, Place, What, handover};
-use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
+use libnvc::{Error, ErrorKind, Result};
 use nvc_program::hook_names::{APPLY, MOUNT_SOCKETS};
 
 use super::model::{DeviceNode, Edits, Hook, Mount, Spec};
@@ -13,15 +11,6 @@ use super::model::{DeviceNode, Edits, Hook, Mount, Spec};
 /// Options of hooks whose values are paths of the host.
 const DRIVER_ROOT: &str = "--driver-root";
 const LDCONFIG: &str = "--ldconfig-path";
-
-/// Options whose values are directories of the host, below the driver root.
-const SEARCH: [&str; 2] = ["--library-search-path", "--config-search-path"];
-
-/// The option with a plan, whose paths are of both sides.
-const PLAN: &str = "--plan";
-
-/// The option of a hook that finds the driver's files when a container starts.
-const DISCOVER: &str = "--discover";
 
 /// Selects the paths to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +42,7 @@ impl Transform {
     /// Changes all paths of a specification.
     ///
     /// # Errors
-    /// The plan of a hook is of another version, or a hook chooses paths in the container only when that starts.
+    /// A hook has a plan.
     pub fn apply(&self, spec: &mut Spec) -> Result<()> {
         if self.from == self.to {
             return Ok(());
@@ -120,18 +109,15 @@ impl Transform {
     /// Changes the arguments of a createContainer hook: a host program with arguments that are container paths, but for
     /// some options of ours.
     fn arguments(&self, args: &mut Vec<String>) -> Result<()> {
-        let ours = name(args)
-            .map(|place| args[place].clone())
-            .unwrap_or_default();
-        let is_live = ours == APPLY && args.iter().any(|word| word == DISCOVER);
-        let is_host = self.side == Side::Host;
-        if is_live && !is_host {
-            let text = "the specification has a hook that chooses paths when a container starts";
+        // Behind the program's name, or behind nvidia-ctk's command.
+        let place_of = |args: &[String], name| args.iter().take(3).position(|word| word == name);
+        if place_of(args, APPLY).is_some() {
+            let text = format!("the specification has the hook {APPLY}, which cannot be changed");
             let error = Error::new(ErrorKind::InvalidArgument, text);
-            return Err(error.hint("transform one of nvidia-ctk cdi generate --style=files"));
+            return Err(error
+                .hint("transform one of nvidia-ctk cdi generate --hooks=separate --style=files"));
         }
-        let root = value(args, DRIVER_ROOT).unwrap_or("/").to_owned();
-        let moved = self.path(&root);
+        let is_host = self.side == Side::Host;
         let mut option = String::new();
         for arg in args.iter_mut() {
             let (before, value) = match arg.split_once('=') {
@@ -141,12 +127,10 @@ impl Transform {
                 }
                 _ => (String::new(), arg.as_str()),
             };
-            let value = match option.as_str() {
-                PLAN if ours == APPLY => self.plan(value)?,
-                DRIVER_ROOT | LDCONFIG if is_host => self.path(value),
-                of if is_host && SEARCH.contains(&of) => self.below(&root, &moved, value),
-                of if is_host || is_of_host(of) => value.to_owned(),
-                _ if before.is_empty() => self.argument(value),
+            let is_of_host = [DRIVER_ROOT, LDCONFIG].contains(&option.as_str());
+            let value = match (is_of_host, is_host) {
+                (true, true) => self.path(value),
+                (false, false) if before.is_empty() => self.argument(value),
                 _ => value.to_owned(),
             };
             option = if before.is_empty() {
@@ -157,83 +141,16 @@ impl Transform {
             *arg = before + &value;
         }
         // Without the option, it is the host's own root.
-        if let Some(name) = name(args)
+        let root = self.path("/");
+        if let Some(place) = place_of(args, MOUNT_SOCKETS)
             && is_host
-            && (is_live || ours == MOUNT_SOCKETS)
-            && moved != root
-            && value(args, DRIVER_ROOT).is_none()
+            && root != "/"
+            && !args.iter().any(|word| word.starts_with(DRIVER_ROOT))
         {
-            let moved = moved.trim_end_matches('/');
-            args.insert(name + 1, format!("{DRIVER_ROOT}={moved}"));
+            let root = root.trim_end_matches('/');
+            args.insert(place + 1, format!("{DRIVER_ROOT}={root}"));
         }
         Ok(())
-    }
-
-    /// Returns a directory below the moved driver root.
-    fn below(&self, root: &str, moved: &str, directory: &str) -> String {
-        let place = HostPath::new(directory).below(Path::new(root));
-        let place = PathBuf::from(self.path(&place.to_string_lossy()));
-        let below = place.strip_prefix(moved).ok();
-        let below = below.map(|below| HostPath::new(below).to_string());
-        below.unwrap_or_else(|| directory.to_owned())
-    }
-
-    fn plan(&self, text: &str) -> Result<String> {
-        let changed = handover::decode(text).and_then(|mut intents| {
-            intents.iter_mut().for_each(|intent| self.intent(intent));
-            handover::encode(&intents)
-        });
-        changed.map_err(|error| error.context("the plan of a hook cannot be changed"))
-    }
-
-    fn intent(&self, intent: &mut Intent) {
-        match &mut intent.what {
-            What::Device(device) => {
-                self.on_host(&mut device.source);
-                self.inside(&mut device.at);
-            }
-            What::Mount(mount) => {
-                self.on_host(&mut mount.source);
-                self.place(&mut mount.place);
-            }
-            What::Link(link) => {
-                self.place(&mut link.at);
-                if self.side == Side::Container {
-                    link.target = self.path(&link.target.to_string_lossy()).into();
-                }
-            }
-            What::Alias(alias) => {
-                self.inside(&mut alias.at);
-                self.place(&mut alias.of);
-            }
-            What::LibraryPath(libraries) => {
-                let places = libraries.directories.iter_mut();
-                places.for_each(|place| self.place(place));
-            }
-            What::CudaCompat(compat) => compat.root.iter_mut().for_each(|root| self.inside(root)),
-            What::Mode(file) => self.inside(&mut file.at),
-            What::Sockets(sockets) => self.on_host(&mut sockets.root),
-            // Their paths are the kernel's.
-            What::DriverProc(_) | What::EglProfile(_) | What::Env(_) => {}
-        }
-    }
-
-    fn place(&self, place: &mut Place) {
-        if let Place::At(path) = place {
-            self.inside(path);
-        }
-    }
-
-    fn on_host(&self, path: &mut HostPath) {
-        if self.side == Side::Host {
-            *path = HostPath::new(self.path(&path.to_string()));
-        }
-    }
-
-    fn inside(&self, path: &mut ContainerPath) {
-        if self.side == Side::Container {
-            *path = ContainerPath::new(self.path(&path.to_string()));
-        }
     }
 
     /// Returns a path below the new root, if it was at or below the old one.
@@ -248,26 +165,6 @@ impl Transform {
             _ => path.into(),
         }
     }
-}
-
-/// Returns the place of our hook's name, behind the program's, or behind nvidia-ctk's command.
-fn name(args: &[String]) -> Option<usize> {
-    let mut first = args.iter().take(3);
-    first.position(|word| [APPLY, MOUNT_SOCKETS].contains(&word.as_str()))
-}
-
-fn is_of_host(option: &str) -> bool {
-    [DRIVER_ROOT, LDCONFIG].contains(&option) || SEARCH.contains(&option)
-}
-
-/// Returns the value of an option, in a word of its own or not.
-fn value<'a>(args: &'a [String], option: &str) -> Option<&'a str> {
-    let place = args.iter().position(|word| {
-        let value = word.strip_prefix(option);
-        value.is_some_and(|value| value.is_empty() || value.starts_with('='))
-    })?;
-    let joined = args[place].split_once('=').map(|(_, value)| value);
-    joined.or_else(|| args.get(place + 1).map(String::as_str))
 }
 
 #[cfg(test)]
@@ -303,10 +200,6 @@ mod tests {
                 "ctk hook mount-sockets --driver-root=/driver-root/x",
                 "ctk hook mount-sockets --driver-root=/x",
             ),
-            (
-                "h apply --discover --driver-root /driver-root --library-search-path /opt/lib",
-                "h apply --discover --driver-root / --library-search-path /opt/lib",
-            ),
             ("h mount-sockets --daemon x", "h mount-sockets --daemon x"),
             // Paths of the container.
             (
@@ -323,8 +216,8 @@ mod tests {
                 "h mount-sockets --driver-root=/run/driver --daemon x",
             ),
             (
-                "h apply --discover --config-search-path=/etc/x",
-                "h apply --driver-root=/run/driver --discover --config-search-path=/etc/x",
+                "h update-ldcache --ldconfig-path /sbin/ldconfig --folder /x",
+                "h update-ldcache --ldconfig-path /run/driver/sbin/ldconfig --folder /x",
             ),
         ] {
             assert_eq!(changed(&back, line), expected);
@@ -337,61 +230,17 @@ mod tests {
             ),
             "h update-ldcache --ldconfig-path /a/x --folder /b/lib --plan /b"
         );
-        let below = Transform::new("/opt/a", "/opt/b", Side::Host);
-        assert_eq!(
-            changed(
-                &below,
-                "h apply --discover --library-search-path /opt/a/lib"
-            ),
-            "h apply --discover --library-search-path /opt/b/lib"
-        );
     }
 
     #[test]
-    fn a_plan_moves_with_its_side() {
-        let plan = |source: &str, at: &str, root: &str| {
-            let mount = r#"{"need":"required","intent":"mount","source":"SOURCE","place":{"at":"AT"},"class":"library"}"#;
-            let path = r#"{"need":"required","intent":"library-path","directories":[{"at":"AT"}]}"#;
-            let alias =
-                r#"{"need":"best-effort","intent":"alias","at":"AT","of":{"library":"AT"}}"#;
-            let link = r#"{"need":"best-effort","intent":"link","at":{"at":"AT"},"target":"../x"}"#;
-            let sockets = r#"{"need":"best-effort","intent":"sockets","root":"ROOT","daemons":["persistenced"]}"#;
-            let all = [mount, path, alias, link, sockets].join(",");
-            // A name in the image's directory is no path.
-            let all = all.replace(r#""library":"AT""#, r#""library":"x""#);
-            let all = all
-                .replace("SOURCE", source)
-                .replace("AT", at)
-                .replace("ROOT", root);
-            format!("--plan={{\"version\":1,\"intents\":[{all}]}}")
-        };
-        let before = plan("/a/lib/x", "/a/lib", "/a");
-        for (side, after) in [
-            (Side::Host, plan("/b/lib/x", "/a/lib", "/b")),
-            (Side::Container, plan("/a/lib/x", "/b/lib", "/a")),
-        ] {
+    fn a_plan_is_refused() {
+        for side in [Side::Host, Side::Container] {
             let transform = Transform::new("/a", "/b", side);
-            assert_eq!(
-                changed(&transform, &format!("h apply {before}")),
-                format!("h apply {after}")
-            );
-            let words = ["h", "apply", "--plan", &before["--plan=".len()..]];
-            let text = hook(&transform, &words)
-                .map_or_else(|error| error.message(), |words| words.join("="));
-            assert_eq!(text, format!("h=apply={after}"));
+            for line in ["h apply --plan={}", "ctk hook apply --discover"] {
+                let text = changed(&transform, line);
+                assert!(text.contains("the hook apply, which cannot"), "{text}");
+            }
         }
-    }
-
-    #[test]
-    fn what_is_unknown_until_the_start_is_refused() {
-        let inside = Transform::new("/a", "/b", Side::Container);
-        let text = changed(&inside, "h apply --discover");
-        assert!(text.contains("when a container starts"), "{text}");
-        let text = changed(&inside, r#"h apply --plan={"version":2}"#);
-        assert!(
-            text.contains("the plan of a hook cannot be changed"),
-            "{text}"
-        );
     }
 
     #[test]
