@@ -21,7 +21,7 @@ pub(super) struct Machine {
     driver: String,
     /// A hash of the list of MIG devices; None if there is none.
     mig: Option<String>,
-    /// A hash of the drivers and displays that have nodes; empty in files of earlier versions.
+    /// A hash of the drivers and displays that have nodes.
     nodes: String,
 }
 
@@ -62,7 +62,7 @@ impl Machine {
 
     fn parse(text: &str) -> Option<Self> {
         let (driver, mig) = text.strip_prefix("driver ")?.split_once(", MIG ")?;
-        let (mig, nodes) = mig.split_once(", nodes ").unwrap_or((mig, ""));
+        let (mig, nodes) = mig.split_once(", nodes ")?;
         let some = |word: &str| (word != "none").then(|| word.to_owned());
         Some(Self {
             driver: some(driver).unwrap_or_default(),
@@ -78,15 +78,12 @@ impl Machine {
     pub(super) fn change_since(&self, recorded: Option<&str>) -> Option<String> {
         let Some(before) = recorded.and_then(Self::parse) else {
             // A file of an earlier version.
-            return self
-                .mig
-                .as_ref()
-                .map(|_| "does not say for which MIG devices it was made".into());
+            return Some("does not say for which machine it was made".into());
         };
         if before.mig != self.mig {
             return Some("was made for other MIG devices".into());
         }
-        if !before.nodes.is_empty() && before.nodes != self.nodes {
+        if before.nodes != self.nodes {
             return Some("was made when other kernel modules were loaded".into());
         }
         (self.mig.is_some() && before.driver != self.driver).then(|| {
@@ -173,11 +170,10 @@ mod tests {
         assert_eq!(Machine::parse(&plain.to_text()), Some(plain.clone()));
         let recorded = plain.to_text();
         assert_eq!(plain.change_since(Some(&recorded)), None);
-        assert_eq!(plain.change_since(None), None);
+        assert!(plain.change_since(None).is_some());
         version("575.1.2");
         assert_eq!(now().change_since(Some(&recorded)), None);
 
-        let of_earlier_versions = Some("driver 570.1.2, MIG none");
         add("gpus/0000:01:00.0");
         let displays = "sys/bus/pci/devices/0000:01:00.0/drm";
         fs::create_dir_all(root.path().join(displays).join("card1")).unwrap();
@@ -186,13 +182,11 @@ mod tests {
         for before in [plain.clone(), with_display] {
             assert!(now().change_since(Some(&before.to_text())).is_some());
         }
-        assert_eq!(now().change_since(of_earlier_versions), None);
         fs::remove_file(root.path().join("proc/devices")).unwrap();
         fs::remove_dir_all(root.path().join("sys")).unwrap();
 
         add("capabilities/gpu0/mig/gi1/ci0");
         let (divided, text) = (now(), now().to_text());
-        assert!(divided.change_since(None).is_some());
         assert!(divided.change_since(Some(&recorded)).is_some());
         assert_eq!(divided.change_since(Some(&text)), None);
         assert!(plain.change_since(Some(&text)).is_some());
