@@ -34,7 +34,7 @@ pub fn quoted_line<'a>(words: impl IntoIterator<Item = &'a String>) -> String {
 
 /// Returns the command line that generated a file, if this program did.
 pub fn command_of(text: &str) -> Option<Vec<String>> {
-    unquoted(line_of(text, COMMAND)?)
+    shell::words(line_of(text, COMMAND)?)
 }
 
 /// Returns the command that writes a generated file again. Comments of earlier versions have an `--output`, and the file may
@@ -66,30 +66,6 @@ fn line_of<'a>(text: &'a str, start: &str) -> Option<&'a str> {
         .map(|line| line.trim_start_matches('#').trim_start());
     lines.next().filter(|line| line.starts_with(MARK))?;
     lines.find_map(|line| line.strip_prefix(start))
-}
-
-/// Splits a line of words joined by [`quoted_line`].
-fn unquoted(line: &str) -> Option<Vec<String>> {
-    let (mut words, mut word) = (Vec::new(), None::<String>);
-    let mut rest = line.chars();
-    while let Some(c) = rest.next() {
-        match c {
-            ' ' => words.extend(word.take()),
-            '\'' => {
-                let word = word.get_or_insert_default();
-                loop {
-                    match rest.next()? {
-                        '\'' => break,
-                        c => word.push(c),
-                    }
-                }
-            }
-            '\\' => word.get_or_insert_default().push(rest.next()?),
-            c => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    Some(words)
 }
 
 /// Returns the file name and format of `--output`: a name without a known extension gets the format's, and otherwise

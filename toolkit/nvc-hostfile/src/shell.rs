@@ -1,4 +1,4 @@
-//! Quotes words of commands that a person copies, or a script runs.
+//! Quotes words of commands that a person copies, or a script runs, and reads such commands.
 //!
 //! A path or a name in a command can be of any user's choice: unquoted, it could be several words, or another command.
 
@@ -16,6 +16,30 @@ pub fn word(text: &str) -> String {
 pub fn line<T: AsRef<str>>(words: impl IntoIterator<Item = T>) -> String {
     let words: Vec<String> = words.into_iter().map(|text| word(text.as_ref())).collect();
     words.join(" ")
+}
+
+/// Splits a command into words, of which quotes keep the blanks; None if a quote has no end.
+pub fn words(line: &str) -> Option<Vec<String>> {
+    let (mut words, mut word) = (Vec::new(), None::<String>);
+    let mut rest = line.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            c if c.is_whitespace() => words.extend(word.take()),
+            '\'' | '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match rest.next()? {
+                        end if end == c => break,
+                        c => word.push(c),
+                    }
+                }
+            }
+            '\\' => word.get_or_insert_default().push(rest.next()?),
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Some(words)
 }
 
 #[cfg(test)]

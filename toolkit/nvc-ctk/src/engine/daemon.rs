@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc::S_ISUID;
 use nix::unistd::geteuid;
+use nvc_hostfile::shell;
 
 use super::matching;
 
@@ -135,6 +136,11 @@ fn of_unit(root: &Path, unit: &str) -> Option<DaemonLine> {
     Some(DaemonLine { words, origin })
 }
 
+/// Splits a line of a unit into words; one whose quotes have no end has none.
+fn split(line: &str) -> Vec<String> {
+    shell::words(line).unwrap_or_default()
+}
+
 /// What the files of a unit say.
 #[derive(Debug, Default)]
 struct Service {
@@ -210,25 +216,6 @@ impl Service {
         }
         vec![text]
     }
-}
-
-/// Splits a line into words, of which quotes keep the blanks.
-fn split(line: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let (mut word, mut quote): (Option<String>, _) = (None, None);
-    for c in line.chars() {
-        match quote {
-            Some(open) if c == open => quote = None,
-            None if c == '"' || c == '\'' => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            None if c.is_whitespace() => words.extend(word.take()),
-            _ => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    words
 }
 
 #[cfg(test)]
