@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use libnvc::Result;
 use nix::errno::Errno;
-use nvc_hostfile::programs::matches;
+pub(crate) use nvc_hostfile::programs::matching;
 
 /// The runtime to register.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,26 +77,6 @@ pub(crate) struct Files<'a> {
     /// True if this containerd drops its built-in runtime when the section names another one, as 1.x does. Without its
     /// default runtime the CRI plugin does not load.
     pub(crate) drops_default: bool,
-}
-
-/// Returns the files that a pattern names, which may have stars in its last component, sorted: the order in which engines
-/// read them.
-pub(crate) fn matching(pattern: &Path) -> Vec<PathBuf> {
-    let name = pattern.file_name().and_then(|name| name.to_str());
-    let (Some(name), Some(directory)) = (name, pattern.parent()) else {
-        return Vec::new();
-    };
-    if !name.contains('*') {
-        return vec![pattern.into()];
-    }
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let fits = |path: &PathBuf| {
-        let own = path.file_name().and_then(|name| name.to_str());
-        own.is_some_and(|own| matches(name, own))
-    };
-    let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(fits).collect();
-    paths.sort();
-    paths
 }
 
 /// Returns true if a runtime of this name, with this program, is to be removed.

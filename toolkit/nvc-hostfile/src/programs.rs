@@ -45,6 +45,23 @@ pub fn find(name: &str, directories: &[PathBuf]) -> Option<PathBuf> {
         .find(|path| is_executable(path))
 }
 
+/// Returns the files that a path names, which may have a shell pattern as its last component, sorted: the order in which
+/// engines read them. A plain path need not exist.
+pub fn matching(pattern: &Path) -> Vec<PathBuf> {
+    let name = pattern.file_name().and_then(|name| name.to_str());
+    let (Some(name), Some(directory)) = (name, pattern.parent()) else {
+        return Vec::new();
+    };
+    if !name.contains(['*', '?', '[']) {
+        return vec![pattern.into()];
+    }
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| matches(name, &entry.file_name().to_string_lossy()));
+    let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
 /// Returns true if a name matches a shell pattern.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let letters = |text: &str| text.chars().collect::<Vec<char>>();

@@ -37,21 +37,9 @@ fn locate(candidate: &str, directories: &[PathBuf]) -> Option<PathBuf> {
     }
     // Relative entries of the search path are resolved in `/`: the current directory is the container's.
     let mut directories = directories.iter().map(|entry| Path::new("/").join(entry));
-    if !candidate.contains(['*', '?', '[']) {
-        return directories
-            .map(|directory| directory.join(candidate))
-            .find(|path| programs::is_executable(path));
-    }
     directories.find_map(|directory| {
-        let names = std::fs::read_dir(&directory).ok()?;
-        let mut fitting: Vec<PathBuf> = names
-            .flatten()
-            .filter(|entry| programs::matches(candidate, &entry.file_name().to_string_lossy()))
-            .map(|entry| entry.path())
-            .filter(|path| programs::is_executable(path))
-            .collect();
-        fitting.sort();
-        fitting.into_iter().next()
+        let mut found = programs::matching(&directory.join(candidate)).into_iter();
+        found.find(|path| programs::is_executable(path))
     })
 }
 
