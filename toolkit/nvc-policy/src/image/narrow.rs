@@ -1,25 +1,18 @@
 //! Narrows a list of GPUs to those that another list allows.
 //!
-//! GPUs are compared as devices: `1`, `nvidia.com/gpu=1` and `GPU-…` can be the same one. Equal names are the same, and
-//! names without a kind are compared as text if they have the same form. Everything else is asked of the [`Machine`],
-//! although its answer costs a query of the driver: what a CDI name denotes is in its specification only.
+//! GPUs are compared as devices: `1`, `nvidia.com/gpu=1` and `GPU-…` can be the same one. Equal names are the same.
+//! Everything else is asked of the [`Machine`], although its answer costs a query of the driver.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{Hash, Hasher};
-use std::mem::discriminant;
 
 use indexmap::IndexSet;
-use libnvc::DeviceName;
 use libnvc::request::MAX_NAMES;
 use nvc_cdi::names::{self, QualifiedName};
 
 use super::distinct::distinct;
 use super::qualified::AUTOMATIC;
 use super::{Devices, Error, Kinds};
-
-/// Length of a whole UUID.
-const UUID_LEN: usize = 36;
 
 /// Knows which devices names denote.
 pub trait Machine {
@@ -59,73 +52,10 @@ impl Denoted {
     }
 }
 
-/// A device as its name describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Id<'a> {
-    /// The index of a GPU.
-    Gpu(u32),
-    /// The indices of a GPU and of its MIG device.
-    Mig(u32, u32),
-    Uuid(Uuid<'a>),
-    /// Only the machine knows what this name denotes.
-    Unknown(&'a str),
-}
-
-/// A UUID as text, in any case. It borrows the name: images choose how many there are.
-#[derive(Clone, Copy, Debug, Eq)]
-struct Uuid<'a>(&'a str);
-
-impl PartialEq for Uuid<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.eq_ignore_ascii_case(other.0)
-    }
-}
-
-impl Hash for Uuid<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        for byte in self.0.bytes() {
-            state.write_u8(byte.to_ascii_lowercase());
-        }
-        state.write_u8(0xff);
-    }
-}
-
-impl<'a> Id<'a> {
-    fn of(name: &'a str) -> Self {
-        // What a CDI name denotes is in its specification.
-        if names::is_qualified(name) {
-            return Self::Unknown(name);
-        }
-        match DeviceName::parse(name) {
-            Some(DeviceName::Gpu(gpu)) => Self::Gpu(gpu),
-            Some(DeviceName::Mig(gpu, mig)) => Self::Mig(gpu, mig),
-            Some(DeviceName::Uuid(uuid)) if is_whole(uuid) => Self::Uuid(Uuid(uuid)),
-            Some(DeviceName::Uuid(_) | DeviceName::Instances(..) | DeviceName::Address(_))
-            | None => Self::Unknown(name),
-        }
-    }
-
-    /// Returns true if different ids of these forms can denote the same device.
-    fn can_equal(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::Unknown(_), _) | (_, Self::Unknown(_)) => true,
-            (Self::Uuid(_), other) | (other, Self::Uuid(_)) => !matches!(other, Self::Uuid(_)),
-            (Self::Gpu(_) | Self::Mig(..), Self::Gpu(_) | Self::Mig(..)) => false,
-        }
-    }
-}
-
-/// Returns true for a whole UUID. Which device the start of one denotes, the machine knows; so are those of MIG devices
-/// with old drivers, `MIG-GPU-<UUID>/<GI>/<CI>`, which can be the start of another one.
-fn is_whole(uuid: &str) -> bool {
-    let start = uuid.get(.."MIG-GPU-".len()).unwrap_or_default();
-    uuid.len() == "GPU-".len() + UUID_LEN && !start.eq_ignore_ascii_case("MIG-GPU-")
-}
-
 /// Returns those of `names` that `by` allows. A name of all GPUs becomes one name for each allowed GPU.
 ///
 /// # Errors
-/// Names of different forms cannot be compared because the driver does not respond, or because one is the start of
+/// Different names cannot be compared because the driver does not respond, or because one is the start of
 /// several UUIDs; or too many are left.
 pub(super) fn narrow(
     names: &[String],
@@ -152,12 +82,11 @@ pub(super) fn narrow(
     };
     let mut left = Vec::new();
     for name in names {
-        let id = Id::of(name);
-        if allowed.ids.contains(&id) {
+        if allowed.all.contains(name.as_str()) {
             left.push(name.clone());
         } else if !kinds.may_be_gpu(name) {
             // Only the same name is the same device.
-        } else if allowed.denote(name, id).map_err(failed)? {
+        } else if allowed.denote(name).map_err(failed)? {
             left.push(name.clone());
         } else if let Some(kind) = kind_of_all(name, kinds) {
             left.extend(allowed.of_kind(kind).map_err(failed)?);
@@ -189,11 +118,9 @@ fn kind_of_all<'a>(name: &'a str, kinds: &Kinds<'a>) -> Option<&'a str> {
 /// A list that allows GPUs, indexed: images choose how long it is.
 struct AllowList<'a> {
     /// All of them.
-    ids: IndexSet<Id<'a>>,
+    all: HashSet<&'a str>,
     /// Those that can be GPUs.
     names: Vec<&'a str>,
-    /// One id of each form that these have.
-    forms: Vec<Id<'a>>,
     devices: OnceCell<AllowedDevices>,
     machine: &'a dyn Machine,
 }
@@ -209,29 +136,16 @@ struct AllowedDevices {
 impl<'a> AllowList<'a> {
     fn new(names: &'a [String], kinds: &Kinds<'_>, machine: &'a dyn Machine) -> Self {
         let names = names.iter().map(String::as_str);
-        let ids = names.clone().map(Id::of).collect();
-        let names: Vec<&str> = names.filter(|name| kinds.may_be_gpu(name)).collect();
-        let mut forms: Vec<Id<'_>> = Vec::new();
-        for id in names.iter().map(|name| Id::of(name)) {
-            let is_same = |form: &Id<'_>| discriminant(form) == discriminant(&id);
-            if !forms.iter().any(is_same) {
-                forms.push(id);
-            }
-        }
         Self {
-            ids,
-            names,
-            forms,
+            all: names.clone().collect(),
+            names: names.filter(|name| kinds.may_be_gpu(name)).collect(),
             devices: OnceCell::new(),
             machine,
         }
     }
 
     /// Returns true if a name that is not in the list denotes devices that are.
-    fn denote(&self, name: &str, id: Id<'_>) -> libnvc::Result<bool> {
-        if !self.forms.iter().any(|form| form.can_equal(id)) {
-            return Ok(false);
-        }
+    fn denote(&self, name: &str) -> libnvc::Result<bool> {
         Ok(match self.machine.denoted(name)? {
             Denoted::Gpus(uuids) => {
                 let allowed = &self.devices()?.uuids;
