@@ -1,7 +1,7 @@
 //! Serves the driver's files to docker as a volume: a tmpfs of read-only bind mounts, made when a container starts.
 //!
-//! [`protocol`] parses docker's requests and formats the answers, [`store`] records the existing volumes and their
-//! users, [`contents`] finds the files, [`tree`] mounts them, [`keeper`] is the only thread with the capability to
+//! [`protocol`] parses docker's requests and formats the answers, [`store`] has the
+//! volumes, [`contents`] finds the files, [`tree`] mounts them, [`keeper`] is the only thread with the capability to
 //! mount.
 
 mod contents;

@@ -89,8 +89,9 @@ test_nvidia_docker() {
   check "it chooses the runtime where CDI has no device" sees 1 mknod -- \
     env NV_GPU=1 nvidia-docker run --rm --net=none --cap-add=MKNOD cuda
   check "the volume" by_volume
-  check "it is unmounted" not_mounted
   check "its volume is listed" grep -q nvidia_driver_570.124.06 <(docker volume ls -q)
+  check "docker removes it" docker volume rm nvidia_driver_570.124.06
+  check "it is unmounted" not_mounted
   check "ps" nvidia-docker ps -a
   check "version" grep -q '^NVIDIA Docker: ' <(nvidia-docker version)
   check "the exit status" status_7

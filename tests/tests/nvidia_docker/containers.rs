@@ -13,7 +13,7 @@ pub(crate) fn tests() -> Vec<Test> {
     tests.extend(
         nvc_testkit::tests![&[Root, Command("dockerd"), Command("docker")];
         containers_get_the_gpus_that_they_ask_for,
-        the_volume_is_read_only_and_goes_with_the_last_container,
+        the_volume_is_read_only_and_stays_until_it_is_removed,
         other_volumes_are_not_the_plugins,
         a_plugin_that_does_not_answer_is_named,
         a_remote_plugin_is_asked,
@@ -62,7 +62,7 @@ fn containers_get_the_gpus_that_they_ask_for() {
     );
 }
 
-fn the_volume_is_read_only_and_goes_with_the_last_container() {
+fn the_volume_is_read_only_and_stays_until_it_is_removed() {
     run(r#"
         start_docker; import_images; start_plugin
         volume=/var/lib/nvidia-docker/volumes/nvidia_driver/570.124.06
@@ -77,12 +77,11 @@ fn the_volume_is_read_only_and_goes_with_the_last_container() {
         # Also where the user asks for a volume that can be written.
         written=$(docker run --rm -v nvidia_driver_570.124.06:/n plain sh -c ': > /n/bin/nvidia-smi; : > /n/new' 2>&1) && exit 1
         has 'writable volume' 'Read-only file system' "$written"
-        docker rm -f one > /dev/null
+        docker rm -f one two > /dev/null
         [ "$(mounts)" -gt 20 ]
-        docker rm -f two > /dev/null
-        same unmounted 0 "$(mounts)"
         has listed nvidia_driver_570.124.06 "$(docker volume ls -q)"
         docker volume rm nvidia_driver_570.124.06 > /dev/null
+        same unmounted 0 "$(mounts)"
         [ ! -e $volume ]
     "#);
 }

@@ -19,9 +19,7 @@ pub(crate) enum StoreRequest {
     Create(String),
     Remove(String),
     Find(String),
-    /// The volume, and the container (docker's id of the mount) that uses it.
-    Mount(String, String),
-    Unmount(String, String),
+    Mount(String),
     List,
 }
 
@@ -90,10 +88,7 @@ fn work(store: &mut Store, inbox: &Receiver<Job>) {
             StoreRequest::Create(version) => store.create(&version).map(|()| Outcome::Done),
             StoreRequest::Remove(version) => store.remove(&version).map(|()| Outcome::Done),
             StoreRequest::Find(version) => Ok(Outcome::Path(store.find(&version))),
-            StoreRequest::Mount(version, user) => store.mount(&version, &user).map(Outcome::Path),
-            StoreRequest::Unmount(version, user) => {
-                store.unmount(&version, &user).map(|()| Outcome::Done)
-            }
+            StoreRequest::Mount(version) => store.mount(&version).map(Outcome::Path),
             StoreRequest::List => store.list().map(Outcome::Versions),
         };
         // The client may be gone.

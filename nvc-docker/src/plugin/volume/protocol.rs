@@ -46,9 +46,6 @@ pub(crate) struct Volumes {
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct VolumeRequest {
     name: String,
-    /// The user of a mount; docker generates one per container.
-    #[serde(rename = "ID")]
-    id: String,
 }
 
 impl Volumes {
@@ -180,9 +177,10 @@ impl Volumes {
                         "{name}: the driver is {running} now; create the container again, so that it gets that driver's volume"
                     )));
                 }
-                StoreRequest::Mount(version, request.id.clone())
+                StoreRequest::Mount(version)
             }
-            "Unmount" => StoreRequest::Unmount(version, request.id.clone()),
+            // A start that has been told the path may not have used it yet.
+            "Unmount" => return Ok(VolumeReply::Path(None)),
             _ => StoreRequest::Find(version),
         };
         Ok(match self.keeper.carry_out(wanted).await? {
@@ -266,7 +264,5 @@ mod tests {
             let read = VolumeRequest::read(body.as_bytes());
             assert_eq!(read.ok().map(|r| r.name).as_deref(), name, "{body}");
         }
-        let read = VolumeRequest::read(br#"{"Name":"x","ID":"i"}"#).unwrap();
-        assert_eq!(read.id, "i");
     }
 }

@@ -1,10 +1,8 @@
-//! Records which volumes exist, which are mounted, and their users.
+//! Creates, mounts and removes volumes.
 //!
-//! A volume exists if its directory does; it is mounted while a container uses it. Users are saved to a file, so that a
-//! restarted plugin continues where the last one stopped. The file is not critical: unmounting too early does not harm
-//! a running container, which has its own mounts.
+//! A volume exists if its directory does. It is mounted when a container starts, and stays so until docker removes it,
+//! which counts its users, or a container gets that of another driver. A running container has its own mounts.
 
-use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -28,12 +26,10 @@ pub(super) struct Store {
     root: PathBuf,
     /// Held while the plugin runs: two plugins would unmount each other's volumes.
     lock: Option<Flock<File>>,
-    /// Users of mounted volumes, by version, with their mount counts.
-    users: BTreeMap<String, BTreeMap<String, u32>>,
 }
 
 impl Store {
-    /// Opens the volumes below a directory, which need not exist, in the state in which they were left.
+    /// Opens the volumes below a directory, which need not exist.
     ///
     /// # Errors
     /// If another plugin uses the directory.
@@ -41,11 +37,9 @@ impl Store {
         let mut store = Self {
             root: cleaned(root),
             lock: None,
-            users: BTreeMap::new(),
         };
         if store.root.is_dir() {
             store.take_lock()?;
-            store.recover();
         }
         Ok(store)
     }
@@ -83,12 +77,15 @@ impl Store {
             .collect())
     }
 
-    /// Mounts a volume for a user, if it exists.
-    pub(super) fn mount(&mut self, version: &str, user: &str) -> Result<Option<String>> {
+    /// Mounts a volume, if it exists, and unmounts those of other drivers.
+    pub(super) fn mount(&mut self, version: &str) -> Result<Option<String>> {
         let Some(shown) = self.find(version) else {
             return Ok(None);
         };
         self.take_lock()?;
+        for (other, _) in self.list()?.iter().filter(|(other, _)| other != version) {
+            self.unmount(other)?;
+        }
         let path = self.path(version);
         let wanted = contents::find(version)?;
         match tree::state(&path, &wanted) {
@@ -97,44 +94,17 @@ impl Store {
                 log_text(&format!(
                     "Renewing the volume at {shown}: the driver's files have changed"
                 ));
-                tree::unmount_all(&path).map_err(|error| failed("unmount", &path, &error))?;
+                self.unmount(version)?;
                 tree::mount(&path, &wanted)?;
             }
             State::NotMounted => tree::mount(&path, &wanted)?,
         }
-        let count = self
-            .users
-            .entry(version.to_owned())
-            .or_default()
-            .entry(user.to_owned())
-            .or_default();
-        // Docker uses one id per container; without an id only the number of mounts is known.
-        *count = if user.is_empty() {
-            count.saturating_add(1)
-        } else {
-            1
-        };
-        self.remember(version);
         Ok(Some(shown))
     }
 
-    /// Removes a user from a volume; without users it is unmounted.
-    pub(super) fn unmount(&mut self, version: &str, user: &str) -> Result<()> {
-        if let Some(users) = self.users.get_mut(version) {
-            match users.get_mut(user) {
-                Some(count) if *count > 1 => *count -= 1,
-                _ => drop(users.remove(user)),
-            }
-            if users.is_empty() {
-                self.users.remove(version);
-            }
-        }
-        if !self.users.contains_key(version) {
-            let path = self.path(version);
-            tree::unmount_all(&path).map_err(|error| failed("unmount", &path, &error))?;
-        }
-        self.remember(version);
-        Ok(())
+    fn unmount(&self, version: &str) -> Result<()> {
+        let path = self.path(version);
+        tree::unmount_all(&path).map_err(|error| failed("unmount", &path, &error))
     }
 
     /// Removes a volume; a missing one counts as removed.
@@ -143,9 +113,7 @@ impl Store {
         if !path.is_dir() {
             return Ok(());
         }
-        tree::unmount_all(&path).map_err(|error| failed("unmount", &path, &error))?;
-        self.users.remove(version);
-        self.remember(version);
+        self.unmount(version)?;
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(failed("remove", &path, &error))
@@ -156,11 +124,6 @@ impl Store {
 
     fn path(&self, version: &str) -> PathBuf {
         self.root.join(VOLUME).join(version)
-    }
-
-    /// Returns the file with the users of a volume.
-    fn users_file(&self, version: &str) -> PathBuf {
-        self.root.join(VOLUME).join(format!(".{version}.users"))
     }
 
     fn take_lock(&mut self) -> Result<()> {
@@ -187,51 +150,6 @@ impl Store {
             )
             .hint("stop that one, or choose another directory with -d")),
             Err((_, errno)) => Err(failed("lock", &path, &errno.into())),
-        }
-    }
-
-    /// Recovers the state left by the last plugin: users of complete mounts are kept, incomplete mounts are unmounted.
-    fn recover(&mut self) {
-        let versions = self.list().unwrap_or_default();
-        for (version, _) in versions {
-            let path = self.path(&version);
-            match tree::state(&path, &[]) {
-                State::NotMounted => drop(fs::remove_file(self.users_file(&version))),
-                State::Unfinished => {
-                    if let Err(error) = tree::unmount_all(&path) {
-                        log_text(&format!("Warning: {}: {error}", path.display()));
-                    }
-                }
-                State::Whole | State::Outdated => {
-                    let text = fs::read(self.users_file(&version)).unwrap_or_default();
-                    let users = serde_json::from_slice(&text).unwrap_or_default();
-                    self.users.insert(version, users);
-                }
-            }
-        }
-        self.users.retain(|_, users| !users.is_empty());
-    }
-
-    /// Saves the users of a volume. A full disk must not prevent a container from starting.
-    fn remember(&self, version: &str) {
-        let file = self.users_file(version);
-        let written = match self.users.get(version) {
-            None => match fs::remove_file(&file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    Err(failed("remove", &file, &error))
-                }
-                _ => Ok(()),
-            },
-            Some(users) => {
-                let text = serde_json::to_vec(users).unwrap_or_default();
-                nvc_hostfile::create(&file, &text, 0o644)
-            }
-        };
-        if let Err(error) = written {
-            log_text(&format!(
-                "Warning: {}; a plugin that is started again will not know who uses the volume",
-                error.message()
-            ));
         }
     }
 }
