@@ -1,4 +1,4 @@
-//! Parses an HTTP answer. Pure.
+//! Parses an answer of HTTP 1.0, which is never in chunks. Pure.
 
 use libnvc::{Error, ErrorKind, Result};
 
@@ -43,22 +43,16 @@ pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>> {
         }
     };
     let rest = answer.get(start..).unwrap_or_default();
-    let is_chunked = header(&head, "transfer-encoding")
-        .is_some_and(|value| value.trim().eq_ignore_ascii_case("chunked"));
-    let body = match (is_chunked, announced(&head)) {
-        (true, _) => {
-            chunks(rest).ok_or_else(|| Error::new(ErrorKind::Malformed, "the answer is cut off"))?
-        }
-        (false, Some(length)) => rest
+    let body = match announced(&head) {
+        Some(length) => rest
             .get(..length)
-            .ok_or_else(|| Error::new(ErrorKind::Malformed, "the answer is cut off"))?
-            .to_vec(),
-        (false, None) => rest.to_vec(),
+            .ok_or_else(|| Error::new(ErrorKind::Malformed, "the answer is cut off"))?,
+        None => rest,
     };
     match head.code {
-        Some(200) => Ok(body),
+        Some(200) => Ok(body.to_vec()),
         Some(code) => {
-            let text = String::from_utf8_lossy(&body);
+            let text = String::from_utf8_lossy(body);
             Err(match text.trim() {
                 "" => Error::new(ErrorKind::System, format!("the plugin answers {code}")),
                 text => Error::new(ErrorKind::System, shortened(text))
@@ -66,23 +60,6 @@ pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>> {
             })
         }
         None => Err(Error::new(ErrorKind::Malformed, "the answer is not HTTP")),
-    }
-}
-
-/// Decodes a chunked body.
-fn chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
-    let mut body = Vec::new();
-    loop {
-        let httparse::Status::Complete((start, length)) = httparse::parse_chunk_size(rest).ok()?
-        else {
-            return None;
-        };
-        if length == 0 {
-            return Some(body);
-        }
-        let end = start.checked_add(usize::try_from(length).ok()?)?;
-        body.extend(rest.get(start..end)?);
-        rest = rest.get(end..)?.strip_prefix(b"\r\n")?;
     }
 }
 
@@ -104,9 +81,6 @@ mod tests {
             b"ab"
         );
         assert_eq!(read("HTTP/1.0 200 OK\r\n\r\nabc").unwrap(), b"abc");
-        let chunked =
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
-        assert_eq!(read(chunked).unwrap(), b"abcde");
         let refused = "HTTP/1.1 400 X\r\nContent-Length: 18\r\n\r\ninvalid device: 9\n";
         assert_eq!(read(refused).unwrap_err().message(), "invalid device: 9");
         for bad in [
@@ -114,7 +88,6 @@ mod tests {
             "SSH-2.0-x\r\n",
             "HTTP/1.1 200 OK\r\n",
             "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff0\r\nabc",
             "HTTP/1.1 301 Moved\r\n\r\n",
         ] {
             assert!(read(bad).is_err(), "{bad:?}");

@@ -185,7 +185,7 @@ fn is_gpu(path: &str) -> bool {
 
 fn request(path: &str) -> String {
     format!(
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: nvidia-docker\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: nvidia-docker\r\nConnection: close\r\n\r\n"
     )
 }
 
