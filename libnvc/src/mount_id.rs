@@ -41,13 +41,13 @@ pub(crate) fn open_sibling(descriptors: BorrowedFd<'_>, name: &str) -> Result<Ow
 /// Returns the mount table of this thread's namespace.
 pub(crate) fn mount_table(descriptors: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let table = open_sibling(descriptors, "mountinfo")?;
-    read_file::read(File::from(table), u64::MAX)
+    read_file::read_all(File::from(table))
 }
 
 /// Reads the id from `fdinfo`: before Linux 5.8, statx(2) does not report it.
 fn from_fdinfo(fd: BorrowedFd<'_>, descriptors: BorrowedFd<'_>) -> Result<u64, Errno> {
     let info = open_sibling(descriptors, &format!("fdinfo/{}", fd.as_raw_fd()))?;
-    let info = read_file::read(File::from(info), u64::MAX)?;
+    let info = read_file::read_all(File::from(info))?;
     let mut lines = info.split(|byte| *byte == b'\n');
     let id = lines.find_map(|line| {
         let text = std::str::from_utf8(line.strip_prefix(b"mnt_id:")?);

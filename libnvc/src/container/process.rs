@@ -273,7 +273,7 @@ impl ContainerProcess {
             }
         };
         let fd = open().map_err(failed)?;
-        read_file::read(File::from(fd), u64::MAX)
+        read_file::read_all(File::from(fd))
             .map_err(|errno| Error::file("read failed", &path, errno))
     }
 }

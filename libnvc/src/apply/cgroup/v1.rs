@@ -161,8 +161,8 @@ fn part(text: &str) -> Option<Option<u32>> {
 
 fn read(cgroup: BorrowedFd<'_>, name: &Path) -> Result<String> {
     let file = open(cgroup, "devices.list", OFlag::O_RDONLY, name)?;
-    let bytes = read_file::read(file, u64::MAX)
-        .map_err(|errno| failure("read", "devices.list", name, errno))?;
+    let bytes =
+        read_file::read_all(file).map_err(|errno| failure("read", "devices.list", name, errno))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

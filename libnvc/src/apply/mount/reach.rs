@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
@@ -12,6 +13,9 @@ use crate::{directory, mountinfo, read_file};
 
 /// Limit of entries of /proc, the kernel's limit of process ids.
 const MAX_PROCESSES: usize = 1 << 22;
+
+/// Time limit: any user can have many namespaces with long tables.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns true if a filesystem is mounted in the caller's mount namespace alone, and all processes there are root's but
 /// those that the caller has started: NVML's. `descriptors` is this thread's `/proc/thread-self/fd`.
@@ -31,10 +35,14 @@ pub(in crate::apply) fn by_root_alone(
     let caller = caller.to_string_lossy().into_owned();
     let mut known = HashSet::new();
     let mut has_first = false;
+    let begin = Instant::now();
     for name in directory::names(proc.as_fd(), MAX_PROCESSES, |_| true)? {
         let Some(pid) = name.to_str().filter(|name| name.parse::<u32>().is_ok()) else {
             continue;
         };
+        if begin.elapsed() > TIMEOUT {
+            return Ok(false);
+        }
         has_first |= pid == "1";
         let examined = (|| {
             let status = Status::read(proc.as_fd(), pid)?;
@@ -95,5 +103,5 @@ impl Status {
 fn read(proc: BorrowedFd<'_>, name: &str) -> Result<Vec<u8>, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     let file = openat(proc, name, flags, Mode::empty())?;
-    read_file::read(File::from(file), u64::MAX)
+    read_file::read_all(File::from(file))
 }

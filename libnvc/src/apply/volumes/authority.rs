@@ -122,7 +122,7 @@ impl Callers {
     fn shows(&self, device: u64) -> Result<bool, Errno> {
         if self.text.get().is_none() {
             let table = self.table.try_clone().map_err(|e| errno_of(&e))?;
-            let _ = self.text.set(read_file::read(table, u64::MAX)?);
+            let _ = self.text.set(read_file::read_all(table)?);
         }
         let text = self.text.get().ok_or(Errno::EIO)?;
         let device = (major(device), minor(device));
