@@ -17,6 +17,7 @@ use nix::unistd::{AccessFlags, Pid, access};
 use super::choice::{ProcessContext, Start, choose};
 use super::server::{refuse_if_asked, serve};
 use super::{CREATION, MARKER, PROGRAM_NAME};
+use crate::caller;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::Identity;
 use crate::sys::descriptors::above_streams;
@@ -187,7 +188,7 @@ impl Child {
         let null = OpenOptions::new().read(true).write(true).open("/dev/null");
         let null = above_streams(null.map_err(|e| errno_of(&e))?.into())?;
         let environment: Vec<CString> = std::env::vars_os()
-            .filter(|(name, _)| is_for_nvml(name))
+            .filter(|(name, _)| is_for_nvml(name, caller::is_trusted()))
             .filter_map(|(mut variable, value)| {
                 variable.push("=");
                 variable.push(value);
@@ -298,12 +299,13 @@ fn may_copy() -> bool {
     !std::env::vars_os().any(|(name, _)| is_for_loader(&name)) && is_alone()
 }
 
-/// Returns true if a variable is passed to NVML. Variables of the loader are never passed.
-fn is_for_nvml(name: &OsStr) -> bool {
+/// Returns true if a variable is passed to NVML: none of an image, which could name files of the host in it, and never one
+/// of the loader.
+fn is_for_nvml(name: &OsStr, is_trusted: bool) -> bool {
     let name = name.as_bytes();
     let has = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
     let is_library = (has(b"NVML") || has(b"DXCORE")) && !name.starts_with(b"LD_");
-    is_library || name.starts_with(b"CUDA_") || name.starts_with(b"NVIDIA_")
+    is_trusted && (is_library || name.starts_with(b"CUDA_") || name.starts_with(b"NVIDIA_"))
 }
 
 /// Returns true if the C library's loader reads an environment variable.
@@ -341,7 +343,8 @@ mod tests {
             ("XCUDA_", false),
             ("", false),
         ] {
-            assert_eq!(is_for_nvml(OsStr::new(name)), passed, "{name}");
+            assert_eq!(is_for_nvml(OsStr::new(name), true), passed, "{name}");
+            assert!(!is_for_nvml(OsStr::new(name), false), "{name}");
         }
     }
 
