@@ -68,6 +68,7 @@ pub use nodes::{DeviceRole, SharedDevice};
 pub use numbers::CharDrivers;
 pub use root::DriverRoot;
 pub use session::{DriverConfig, DriverSession};
+pub use wsl::is_wsl;
 
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).
 pub const NVIDIA_MAJOR: u32 = 195;

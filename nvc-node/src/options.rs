@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use libnvc::{Error, ErrorKind, Result};
+use libnvc::{Error, ErrorKind, Result, request};
 use nvc_options::node::{OPTIONS, PROGRAM};
 use nvc_options::scan::{Scanned, URFAVE, scan};
 use nvc_program::hints::nearest_option;
@@ -102,10 +102,6 @@ pub fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> 
         .parse()
         .map_err(|_| invalid(format!("--healthcheck-port \"{port}\" is not a number")))?;
     let xids = text("additional-xids-to-ignore")?;
-    let xids = xids
-        .split(',')
-        .map(str::trim)
-        .filter(|word| !word.is_empty());
     let xid = |word: &str| {
         word.parse()
             .map_err(|_| invalid(format!("the XID \"{word}\" is not a number")))
@@ -133,7 +129,7 @@ pub fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> 
                     .map_err(|_| invalid(format!("--healthcheck-port {port} is not a port")))?,
             ),
         },
-        ignored_xids: xids.map(xid).collect::<Result<_>>()?,
+        ignored_xids: request::names(&xids).map(xid).collect::<Result<_>>()?,
         kubeconfig: match &*text("kubeconfig")? {
             "" => None,
             _ => Some(directory("kubeconfig")?),

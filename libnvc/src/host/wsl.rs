@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use log::debug;
 
+use super::DeviceRole;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::WslDriver;
 use crate::host::query::{Message, QueryProgram, QueryRequest, Question, ask_once};
@@ -74,8 +75,13 @@ fn ask(program: &QueryProgram, request: &QueryRequest) -> Result<Option<Vec<Adap
     Ok(found.map(|found: Vec<(u32, String)>| found.into_iter().map(adapter).collect()))
 }
 
+/// Returns true if the driver is that of Windows.
+pub fn is_wsl() -> bool {
+    Path::new(DeviceRole::Dxg.path()).exists()
+}
+
 fn detect_by(find: impl FnOnce() -> Result<Option<Vec<Adapter>>>) -> Result<Vec<WslDriver>> {
-    if !Path::new("/dev/dxg").exists() {
+    if !is_wsl() {
         return Ok(Vec::new());
     }
     let Some(adapters) = find()? else {

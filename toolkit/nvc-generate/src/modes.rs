@@ -6,10 +6,8 @@ mod mig_caps;
 pub(crate) mod nvml;
 mod wsl;
 
-use std::path::Path;
-
 use libnvc::host::nodes::IMEX_DIRECTORY;
-use libnvc::host::{DriverInfo, DriverRoot, GpusAsked};
+use libnvc::host::{DriverInfo, DriverRoot, GpusAsked, is_wsl};
 use libnvc::plan::{Intent, Item, What};
 use libnvc::request::{Placement, Request};
 use libnvc::{Error, ErrorKind, Result};
@@ -65,7 +63,7 @@ fn of_mode(options: &Find, request: Request, dev_root: &DriverRoot) -> Result<Co
 }
 
 fn auto(options: &Find, request: Request, dev_root: &DriverRoot) -> Result<Automatic<Content>> {
-    if Path::new("/dev/dxg").exists() {
+    if is_wsl() {
         return wsl::find(options, request).map(Automatic::found);
     }
     let root = &options.driver_root;

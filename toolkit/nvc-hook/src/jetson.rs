@@ -1,8 +1,6 @@
 //! Refuses a Jetson's GPUs, integrated or beside one that is, which a hook cannot add: only the runtime reads the file
 //! lists of a Jetson's operating system.
 
-use std::path::PathBuf;
-
 use libnvc::{Error, ErrorKind, Result};
 use nvc_policy::config::Config;
 use nvc_policy::image::Devices;
@@ -27,12 +25,4 @@ pub(crate) fn refuse(
     );
     let hint = "use the NVIDIA runtime (docker: --runtime=nvidia instead of --gpus)";
     Err(Error::new(ErrorKind::InvalidArgument, text).hint(hint))
-}
-
-/// Returns the driver root.
-pub(crate) fn root(config: &Config) -> PathBuf {
-    match config.cli.root.as_str() {
-        "" => "/".into(),
-        root => root.into(),
-    }
 }

@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
         let devices = &request.devices;
         if within::is_possible(&config, debug, &os_release) {
             // If there is NVML, its answers decide later.
-            let is_jetson = || platform::is_jetson_without_nvml(&jetson::root(&config));
+            let is_jetson = || platform::is_jetson_without_nvml(config.driver_root());
             jetson::refuse(&config, devices, is_jetson)?;
             let inventory = options.inventory.as_deref();
             return within::configure(
@@ -103,7 +103,7 @@ fn log_mode(config: &Config, debug: bool, request: &ContainerRequest) {
     let ContainerRequest {
         devices, origin, ..
     } = request;
-    let is_jetson = || platform::is_jetson_without_nvml(&jetson::root(config));
+    let is_jetson = || platform::is_jetson_without_nvml(config.driver_root());
     let said = match mode::choose(config, devices, is_jetson, Mode::Legacy) {
         _ if config.hook.skip_mode_detection => "mode detection is skipped".to_owned(),
         Ok(chosen) => chosen.said,
@@ -157,8 +157,8 @@ fn configuration(options: &Options, report: &mut Report) -> Result<(Config, Poli
 /// Rejects containers that another program is configured to serve.
 fn check_mode(config: &Config, request: &ContainerRequest) -> Result<()> {
     let mode = if let Ok(None) = Mode::configured(config) {
-        let root = jetson::root(config);
-        let is_jetson = || platform::is_jetson_here(&root, &QueryProgram::ThisProcess);
+        let root = config.driver_root();
+        let is_jetson = || platform::is_jetson_here(root, &QueryProgram::ThisProcess);
         let chosen = mode::choose(config, &request.devices, is_jetson, Mode::Legacy)?;
         let mode = chosen.mode.to_string();
         messages::write_line(&format!("Auto-detected mode as '{mode}'"));

@@ -54,7 +54,7 @@ pub(crate) fn configure(
                 // While NVML is busy.
                 session.look_ahead(DriverOptions::empty());
                 let listed = platform::listed(session);
-                platform::is_jetson(platform::is_tegra(&jetson::root(config)), &listed)
+                platform::is_jetson(platform::is_tegra(config.driver_root()), &listed)
             };
             jetson::refuse(config, devices, is_jetson)?;
         }

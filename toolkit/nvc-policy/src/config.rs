@@ -13,7 +13,7 @@ mod parse;
 mod tests;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use keys::{Cli, Config, Ctk, Features, Hook, MODE, Runtime};
 pub use parse::{parse, place};
@@ -40,6 +40,14 @@ impl Config {
         match &self.forced_by {
             Some(name) => format!("program name {name}"),
             None => self.origin(MODE),
+        }
+    }
+
+    /// Returns the driver root.
+    pub fn driver_root(&self) -> &Path {
+        match self.cli.root.as_str() {
+            "" => Path::new("/"),
+            root => Path::new(root),
         }
     }
 

@@ -26,7 +26,7 @@ mod variables;
 
 use std::fmt;
 
-use libnvc::request::{Capabilities, MAX_NAMES};
+use libnvc::request::{self, Capabilities, MAX_NAMES};
 
 use crate::config::Config;
 use crate::config::keys::ACCEPT_CDI_KINDS;
@@ -85,11 +85,9 @@ impl Policy {
     /// # Errors
     /// Unknown capabilities in `supported-driver-capabilities`.
     pub fn new(config: &Config) -> Result<Self, Error> {
-        let names = config.swarm_resource.split(',').map(str::trim);
         Ok(Self {
             disable_require: config.disable_require,
-            swarm_resources: names
-                .filter(|name| !name.is_empty())
+            swarm_resources: request::names(&config.swarm_resource)
                 .map(str::to_owned)
                 .collect(),
             accept_environment: config.accept_envvar_unprivileged,

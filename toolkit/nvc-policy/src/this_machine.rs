@@ -41,10 +41,7 @@ impl ThisMachine {
     /// Returns the machine with the driver of a configuration.
     pub fn new(config: &Config) -> Self {
         Self {
-            root: match config.cli.root.as_str() {
-                "" => "/".into(),
-                root => root.into(),
-            },
+            root: config.driver_root().into(),
             specifications: config.runtime.cdi_spec_dirs.clone(),
             kind: (config.runtime.mode == Mode::Cdi.to_string())
                 .then(|| config.runtime.cdi_default_kind.clone()),

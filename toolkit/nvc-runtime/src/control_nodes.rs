@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use libnvc::host::{DeviceRole, DriverConfig};
+use libnvc::host::{DeviceRole, DriverConfig, is_wsl};
 use libnvc::kmods;
 use libnvc::options::LibraryOptions;
 use nvc_policy::config::Config;
@@ -39,12 +39,9 @@ const REPAIR: &str =
 /// what fails and how to repair it.
 pub(crate) fn create(config: &Config) -> Vec<String> {
     let cli = &config.cli;
-    let root = Path::new(if cli.root.is_empty() { "/" } else { &cli.root });
+    let root = config.driver_root();
     // WSL has no such nodes.
-    if !cli.load_kmods
-        || missing(root, &ALL).is_empty()
-        || Path::new(DeviceRole::Dxg.path()).exists()
-    {
+    if !cli.load_kmods || missing(root, &ALL).is_empty() || is_wsl() {
         return Vec::new();
     }
     let problem = kmods::prepare(&DriverConfig {

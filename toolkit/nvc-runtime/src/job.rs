@@ -112,11 +112,7 @@ impl Job<'_> {
 
 /// Returns the root of the device nodes.
 pub(crate) fn nodes(config: &Config) -> Nodes {
-    let root = match config.cli.root.as_str() {
-        "" => "/",
-        root => root,
-    };
-    Nodes::new(root.into())
+    Nodes::new(config.driver_root().into())
 }
 
 fn has_flag(config: &Config, name: &str) -> bool {

@@ -1,11 +1,10 @@
 //! Adds the prestart hook, and everything that the hook cannot add.
 
 use std::collections::HashSet;
-use std::path::Path;
 use std::time::SystemTime;
 
 use libnvc::ErrorKind;
-use libnvc::host::{DeviceRole, Gpu, Inventory};
+use libnvc::host::{Gpu, Inventory, is_wsl};
 use libnvc::plan::{Intent, What};
 use libnvc::request::{self, DeviceRequest, Placement, Request};
 use libnvc::survey::Host;
@@ -32,8 +31,8 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
     } = job.request;
     let mut all = job.gated_features();
     // WSL has no display nodes, and the hook adds all files of the Windows driver.
-    let wants_graphics = !Path::new(DeviceRole::Dxg.path()).exists()
-        && capabilities::asks_for_graphics(&container.environment, policy.supported);
+    let wants_graphics =
+        !is_wsl() && capabilities::asks_for_graphics(&container.environment, policy.supported);
     let devices = match resolve(&job, wants_graphics) {
         Ok(devices) => Some(devices),
         Err(error) => {

@@ -188,10 +188,7 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
         root.map(made_absolute).transpose()
     };
     let config = configured(line);
-    let configured = || match config.cli.root.as_str() {
-        "" => made_absolute("/"),
-        root => made_absolute(root),
-    };
+    let configured = || made_absolute(&config.driver_root().to_string_lossy());
     let driver_root = root("driver-root")?.map_or_else(configured, Ok)?;
     let dev_root = root("dev-root")?.unwrap_or_else(|| driver_root.clone());
     let naming = match line.list("device-name-strategy") {

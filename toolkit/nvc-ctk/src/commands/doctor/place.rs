@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use libnvc::host::is_wsl;
 use nvc_generate::{driver_files, query_program};
 use nvc_policy::config::Config;
 use nvc_policy::config::keys::ROOT;
@@ -34,10 +35,10 @@ pub(super) enum Kind {
 impl Place {
     /// Finds the driver in the configured root, or in the root that a driver container mounts.
     pub(super) fn find(config: &Config) -> Self {
-        let configured = configured(config);
-        let other = elsewhere(&configured).filter(|_| !has_driver(&configured));
-        let root = other.unwrap_or(configured);
-        let kind = if Path::new("/dev/dxg").exists() {
+        let configured = config.driver_root();
+        let other = elsewhere(configured).filter(|_| !has_driver(configured));
+        let root = other.unwrap_or_else(|| configured.into());
+        let kind = if is_wsl() {
             Kind::Wsl
         } else if platform::is_jetson_here(&root, &query_program()) {
             Kind::Tegra
@@ -68,20 +69,13 @@ impl Place {
 
     /// Checks that the configuration names the place.
     pub(super) fn finding(&self, config: &Config) -> Option<Finding> {
-        let configured = configured(config);
+        let configured = config.driver_root();
         (configured != self.root).then(|| {
             let (named, found) = (configured.display(), self.root.display());
             let what = format!("{ROOT} is {named}, which has no driver; the driver is in {found}");
             let symptom = "containers: load library failed: libnvidia-ml.so.1, or no driver files";
             Finding::fatal(what, symptom, settings::set(config, ROOT, found))
         })
-    }
-}
-
-fn configured(config: &Config) -> PathBuf {
-    match config.cli.root.as_str() {
-        "" => "/".into(),
-        root => root.into(),
     }
 }
 
