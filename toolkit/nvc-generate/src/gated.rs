@@ -103,7 +103,7 @@ mod tests {
         );
         // The host has that file, this root does not.
         symlink("/etc/passwd", at("etc/cufile.json")).unwrap();
-        assert_eq!(mounts(), [udev.clone()]);
+        assert_eq!(mounts(), std::slice::from_ref(&udev));
         fs::remove_file(at("etc/cufile.json")).unwrap();
         fs::write(at("store/cufile"), "{}").unwrap();
         symlink("/store/cufile", at("etc/cufile.json")).unwrap();
