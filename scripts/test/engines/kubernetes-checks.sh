@@ -52,6 +52,7 @@ test_1_rights() {
   check "a slice of its own node" slice $node $driver $ours=$node
   # A policy is in force about a second after it was made.
   check "a slice of another node" until_true 20 says "may not change the slices of" slice node-2 $driver $ours=$node
+  pool=node-2 check "a slice of another node's pool" until_true 20 says "may not change the slices of" slice $node $driver $ours=$node
   check "a slice of another driver" until_true 20 says "its own slices only" slice $node other.com $ours=$node
   check "a token without a node" until_true 20 says "may not change the slices of" slice $node $driver ${ours% *}
   local what
@@ -64,7 +65,7 @@ test_1_rights() {
 slice() { # NODE DRIVER OPTION...
   kubectl create --dry-run=server "${@:3}" -f - << END
 {apiVersion: resource.k8s.io/v1, kind: ResourceSlice, metadata: {generateName: x-}, spec: {driver: $2, nodeName: $1,
-  pool: {name: $1, generation: 1, resourceSliceCount: 1}, devices: []}}
+  pool: {name: ${pool:-$1}, generation: 1, resourceSliceCount: 1}, devices: []}}
 END
 }
 
