@@ -63,6 +63,18 @@ const ALLOWED: &[(&str, &str, usize, &str)] = &[
         "makes both streams unwritable",
     ),
     (
+        "shared/nvc-program/src/messages/logging.rs",
+        "Log for ",
+        1,
+        FORMATS,
+    ),
+    (
+        "shared/nvc-program/src/messages/logging.rs",
+        "set_logger(",
+        1,
+        FORMATS,
+    ),
+    (
         "shared/nvc-program/src/messages/system_log.rs",
         "/dev/log",
         1,
@@ -211,8 +223,6 @@ const ALLOWED: &[(&str, &str, usize, &str)] = &[
         1,
         NO_TEXT,
     ),
-    ("toolkit/nvc-ctk/src/logging.rs", "Log for ", 1, FORMATS),
-    ("toolkit/nvc-ctk/src/logging.rs", "set_logger(", 1, FORMATS),
     ("toolkit/nvc-ctk/src/logging.rs", "stdout()", 1, ANSWER),
     ("toolkit/nvc-cdi-hook/src/report.rs", "Log for ", 1, FORMATS),
     (
@@ -244,10 +254,14 @@ const ALLOWED: &[(&str, &str, usize, &str)] = &[
         "docker's progress when it pulls an image",
     ),
     ("nvc-docker/src/wrapper/run.rs", "stdout()", 2, ANSWER),
-    ("nvc-node/src/run.rs", "Log for ", 1, FORMATS),
-    ("nvc-node/src/run.rs", "set_logger(", 1, FORMATS),
     ("nvc-node/src/run.rs", "stdout()", 1, ANSWER),
     ("nvc-node/src/sides/machine_side.rs", "dup2", 4, NO_TEXT),
+    (
+        "nvc-node/src/sides/machine_side.rs",
+        "set_hook(",
+        1,
+        "ends the process after the hook that escapes",
+    ),
     (
         "nvc-node/src/sides/machine_side.rs",
         "stdout()",
