@@ -80,6 +80,7 @@ pub mod apply;
 
 // for programs
 pub mod caller;
+pub mod frame;
 pub mod library_file;
 pub mod pattern;
 

@@ -15,7 +15,8 @@ use crate::apply::ldconfig;
 use crate::container::{self, DeviceCgroup};
 use crate::elf;
 use crate::error::Result;
-use crate::host::query::protocol::{self, Message};
+use crate::frame;
+use crate::host::query::protocol::{MAX_SIZE, Message};
 use crate::host::{
     DeviceInfo, DeviceNode, DeviceNumber, DriverVersions, FileClass, Gpu, Inventory,
     device as devices, majors, nvcaps, procfs,
@@ -249,9 +250,11 @@ pub fn reply(bytes: &[u8]) -> Reply {
         devices: None,
     };
     loop {
-        match protocol::take::<Message>(&mut bytes) {
+        match frame::take::<Message>(&mut bytes, MAX_SIZE) {
             Ok(Some(message)) => {
-                reply.messages.extend(protocol::encode(&message));
+                reply
+                    .messages
+                    .extend(frame::encode(&message, MAX_SIZE).ok());
                 match message {
                     Message::Ready(versions) => reply.versions = Some(devices::versions(&versions)),
                     Message::Gpus(Ok(gpus)) => {
@@ -261,7 +264,7 @@ pub fn reply(bytes: &[u8]) -> Reply {
                 }
             }
             Ok(None) => break,
-            Err(protocol::MalformedMessage) => {
+            Err(_) => {
                 reply.garbled = true;
                 break;
             }

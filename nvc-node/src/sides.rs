@@ -6,15 +6,15 @@
 //! form, and what it asks for is judged. If one ends, so does the other, and Kubernetes starts the container again:
 //! verdicts and records are on disk.
 
-use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
+use std::io::{self, BufReader, PipeReader, PipeWriter, Read, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use libnvc::frame::{encode, receive};
 use libnvc::{Error, ErrorKind, Result};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_blocking;
@@ -34,8 +34,8 @@ const PATIENCE: Option<(&str, &str)> = Some(("NVC_DRIVER_TIMEOUT", "10"));
 /// The name of the machine side, for those who look at processes.
 const NAME: &str = "nvc:[machine]";
 /// Size limits of what the sides say: a claim of 32 devices; 16 GPUs with 7 MIG devices each take 60 KiB.
-const MAX_CALL: u64 = 256 << 10;
-const MAX_NEWS: u64 = 4 << 20;
+const MAX_CALL: usize = 256 << 10;
+const MAX_NEWS: usize = 4 << 20;
 
 /// What the machine side says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,30 +56,6 @@ pub(crate) struct Answer {
 
 /// An error, with its way out.
 type Refusal = (String, Option<String>);
-
-/// Sends a message as a line.
-fn send(mut to: impl Write, message: &impl Serialize, limit: u64) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    if line.len() as u64 > limit {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is too long",
-        ));
-    }
-    to.write_all(&line)
-}
-
-/// Receives a message; None at the end.
-fn receive<T: DeserializeOwned>(from: impl BufRead, limit: u64) -> io::Result<Option<T>> {
-    let mut line = Vec::new();
-    from.take(limit).read_until(b'\n', &mut line)?;
-    match line.pop() {
-        None => Ok(None),
-        Some(b'\n') => Ok(Some(serde_json::from_slice(&line)?)),
-        Some(_) => Err(io::ErrorKind::InvalidData.into()),
-    }
-}
 
 /// The machine side, as the cluster side has it.
 #[derive(Debug)]
@@ -147,7 +123,7 @@ impl Started {
 
 /// Passes on what the machine side says, until it ends or makes no sense.
 fn listen(
-    mut news: impl BufRead,
+    mut news: impl Read,
     worlds: &watch::Sender<Arc<World>>,
     answers: &SyncSender<Result<Answer, Refusal>>,
 ) -> io::Result<()> {
@@ -191,7 +167,8 @@ impl MachineSide {
         let side = Arc::clone(self);
         let answer = spawn_blocking(move || {
             let mut side = side.0.lock().unwrap_or_else(PoisonError::into_inner);
-            send(&mut side.0, &call, MAX_CALL).map_err(|error| ended(&error.to_string()))?;
+            let sent = encode(&call, MAX_CALL).and_then(|bytes| side.0.write_all(&bytes));
+            sent.map_err(|error| ended(&error.to_string()))?;
             side.1.recv().map_err(|_| ended("it has ended"))
         });
         let answer = answer.await.map_err(|error| ended(&error.to_string()))??;
@@ -205,30 +182,22 @@ impl MachineSide {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn messages_have_a_form_and_a_limit() {
-        let mut sent = Vec::new();
-        send(&mut sent, &Call::TakeBack("a\nb".into()), MAX_CALL).unwrap();
-        let mut from = sent.as_slice();
-        let call = receive(&mut from, MAX_CALL).unwrap();
-        assert!(matches!(call, Some(Call::TakeBack(uid)) if uid == "a\nb"));
-        assert!(receive::<Call>(&mut from, MAX_CALL).unwrap().is_none());
-        assert!(send(&mut sent, &Call::TakeBack("a".repeat(100)), 100).is_err());
-        let long = [b' '; 101];
-        let deep = ["[".repeat(1000), "\n".into()].concat();
-        for bytes in [
-            &b"\n"[..],
-            b"null\n",
-            b"{\"Give\":{}}\n",
-            b"{\"TakeBack\":\"a\"}",
-            b"\xff\n",
-            b"{\"Open\":\"/etc/shadow\"}\n",
-            deep.as_bytes(),
-            &long,
+    fn calls_have_a_form() {
+        let sent = encode(&Call::TakeBack("a".into()), MAX_CALL).unwrap();
+        let call = receive(sent.as_slice(), MAX_CALL).unwrap();
+        assert!(matches!(call, Some(Call::TakeBack(uid)) if uid == "a"));
+        for call in [
+            json!(null),
+            json!({"Give": {}}),
+            json!({"Open": "/etc/shadow"}),
         ] {
-            assert!(receive::<Call>(bytes, 100).is_err());
+            let sent = encode(&call, MAX_CALL).unwrap();
+            assert!(receive::<Call>(sent.as_slice(), MAX_CALL).is_err());
         }
     }
 
@@ -236,9 +205,13 @@ mod tests {
     fn an_answer_without_a_question_is_the_end() {
         let (worlds, world) = watch::channel(Arc::new(Err(String::new())));
         let (answers, _answered) = sync_channel(1);
-        let line = b"{\"World\":{\"Err\":\"x\"}}\n{\"Answer\":{\"Err\":[\"x\",null]}}\n";
-        assert!(listen(&line[..], &worlds, &answers).is_ok());
+        let news = [
+            News::World(Err("x".into())),
+            News::Answer(Err(("x".into(), None))),
+        ];
+        let sent = news.map(|news| encode(&news, MAX_NEWS).unwrap()).concat();
+        assert!(listen(sent.as_slice(), &worlds, &answers).is_ok());
         assert_eq!(**world.borrow(), Err("x".into()));
-        assert!(listen(&line[..], &worlds, &answers).is_err());
+        assert!(listen(sent.as_slice(), &worlds, &answers).is_err());
     }
 }

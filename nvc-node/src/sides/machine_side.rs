@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Write as _};
 use std::os::fd::AsFd as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use libnvc::frame::{encode, receive};
 use libnvc::{Error, ErrorKind, Result};
 use nix::sys::prctl;
 use nix::unistd::{dup2_stdin, dup2_stdout};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-use super::{Answer, Call, MAX_CALL, MAX_NEWS, News, receive, send};
+use super::{Answer, Call, MAX_CALL, MAX_NEWS, News};
 use crate::devices;
 use crate::grants::{Grants, Record, check_uid};
 use crate::machine::{self, Watch, World};
@@ -53,7 +54,7 @@ pub(crate) fn serve(grants: Grants, mut sockets: Vec<PathBuf>, hidden: &[PathBuf
     let news = Arc::new(Mutex::new(news));
     let say = move |what: &News| {
         let news = news.lock().unwrap_or_else(PoisonError::into_inner);
-        send(&*news, what, MAX_NEWS)
+        (&*news).write_all(&bytes_of(what)?)
     };
     // Each in a thread of its own, since both wait for others: for the cluster side, and for disks.
     let waiting = || Builder::new_current_thread().enable_time().build();
@@ -68,17 +69,22 @@ pub(crate) fn serve(grants: Grants, mut sockets: Vec<PathBuf>, hidden: &[PathBuf
         let now = world.borrow().clone();
         let answer = carry_out(call, &grants, &now, &mut sockets);
         let answer = answer.map_err(|error| (error.message(), error.advice()));
-        let said = say(&News::Answer(answer)).or_else(|error| match error.kind() {
-            // Of very many claims. It must not end both sides.
-            io::ErrorKind::InvalidInput => {
-                say(&News::Answer(Err((format!("the answer: {error}"), None))))
-            }
-            _ => Err(error),
-        });
-        said.map_err(failed)?;
+        say(&News::Answer(answer)).map_err(failed)?;
     }
     // A query that hangs keeps nobody. Who starts next removes the sockets of the cluster side.
     Ok(())
+}
+
+/// Returns what is sent. In the place of what is too long, of very many GPUs or claims, an error is said: the other side
+/// must neither end nor keep what was true before.
+fn bytes_of(news: &News) -> io::Result<Vec<u8>> {
+    encode(news, MAX_NEWS).or_else(|error| {
+        let said = match news {
+            News::World(_) => News::World(Err(format!("what the driver lists: {error}"))),
+            News::Answer(_) => News::Answer(Err((format!("the answer: {error}"), None))),
+        };
+        encode(&said, MAX_NEWS)
+    })
 }
 
 /// Takes the pipes away from standard input and output, which programs that are started here get too.
@@ -222,5 +228,18 @@ mod tests {
             .message();
         assert_eq!(said, "a fault of this driver, which its log shows");
         assert!(guarded(|| Ok(Answer::default())).is_ok());
+    }
+
+    #[test]
+    fn what_is_too_long_is_an_error_that_is_said() {
+        let long = || "x".repeat(MAX_NEWS);
+        let sent = bytes_of(&News::World(Err(long()))).unwrap();
+        let said = receive(sent.as_slice(), MAX_NEWS).unwrap();
+        let expected = "what the driver lists: it is too long";
+        assert!(matches!(said, Some(News::World(Err(text))) if text == expected));
+        let sent = bytes_of(&News::Answer(Err((long(), None)))).unwrap();
+        let said = receive(sent.as_slice(), MAX_NEWS).unwrap();
+        let expected = "the answer: it is too long";
+        assert!(matches!(said, Some(News::Answer(Err((text, None)))) if text == expected));
     }
 }

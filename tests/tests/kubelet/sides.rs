@@ -204,11 +204,11 @@ pub(crate) fn hostile_words() {
     let grant = |name: &str, uuid: &str| json!({"name": name, "uuid": uuid, "gpu": uuid});
     let give = |uid: &str, grants: serde_json::Value| {
         let record = json!({"uid": uid, "namespace": "n", "name": "n", "grants": grants, "since": 1, "driver": "../x"});
-        format!("{}\n", json!({"Give": record})).into_bytes()
+        framed(json!({"Give": record}).to_string())
     };
     let whole = node.driver.profile().gpus[0].uuid.clone();
     let calls = [
-        b"{\"TakeBack\":\"../../../outside\"}\n".to_vec(),
+        framed(r#"{"TakeBack":"../../../outside"}"#),
         give("../x", json!([grant("gpu-0", &whole)])),
         give(&uid("x"), json!([])),
         give(&uid("x"), json!([grant("../gpu-0", &whole)])),
@@ -225,10 +225,11 @@ pub(crate) fn hostile_words() {
         assert!(outside.exists());
     }
     for words in [
-        b"\xff\0\n".to_vec(),
-        b"{\"Open\":\"/etc/shadow\"}\n".to_vec(),
-        vec![b'['; 5 << 20],
-        [&b"{\"World\":{\"Ok\":"[..], &[b'['; 100 << 10], b"\n"].concat(),
+        b"\xff\xff\xff\xff".to_vec(),
+        framed(b"\xff\0"),
+        framed(r#"{"Open":"/etc/shadow"}"#),
+        framed(vec![b'['; 5 << 20]),
+        framed([&b"{\"World\":{\"Ok\":"[..], &[b'['; 100 << 10]].concat()),
     ] {
         for pipe in [0, 1] {
             let mut daemon = node.started();
@@ -252,6 +253,13 @@ pub(crate) fn hostile_words() {
         daemon.log().contains("the answer: it is too long")
     });
     node.prepared("a");
+}
+
+/// Returns a message as the sides send it.
+fn framed(body: impl AsRef<[u8]>) -> Vec<u8> {
+    let body = body.as_ref();
+    let length = u32::try_from(body.len()).unwrap();
+    [&length.to_le_bytes()[..], body].concat()
 }
 
 fn check(daemon: &Daemon) {

@@ -13,9 +13,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::choice::ProcessContext;
 use super::process::{Child, ProcessEnd, QueryProcess, QueryProgram, Started, not_created};
-use super::protocol::{MalformedMessage, Message, Only, Question, WireRequest, encode, take};
+use super::protocol::{MAX_SIZE, Message, Only, Question, WireRequest};
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::frame::{encode, take};
 use crate::host::procfs::parse_version;
 use crate::host::search::{self, usual};
 use crate::host::{Abi, DriverRoot, Identity, device};
@@ -196,7 +197,7 @@ impl Conversation {
                 },
             )
         };
-        let bytes = encode(&WireRequest {
+        let wire = WireRequest {
             directories: request.directories(&sandbox),
             root: sandbox.into(),
             uid: user.uid,
@@ -207,8 +208,8 @@ impl Conversation {
             parent: nix::unistd::getpid().as_raw(),
             only,
             question,
-        })
-        .map_err(|MalformedMessage| not_created(Errno::E2BIG))?;
+        };
+        let bytes = encode(&wire, MAX_SIZE).map_err(|_| not_created(Errno::E2BIG))?;
         send(&socket, &bytes)?;
         Ok(Self {
             socket,
@@ -251,13 +252,13 @@ impl Conversation {
     ) -> Result<Message, Silence> {
         let mut buffer = [0; MAX_BYTES];
         loop {
-            match take(&mut self.received) {
+            match take(&mut self.received, MAX_SIZE) {
                 Ok(Some(message)) => {
                     self.note(&message);
                     return Ok(message);
                 }
                 Ok(None) => self.wait_for_bytes(notice)?,
-                Err(MalformedMessage) => return Err(Silence::MalformedMessage),
+                Err(_) => return Err(Silence::MalformedMessage),
             }
             match self.socket.read(&mut buffer) {
                 Ok(length) if length > 0 => self.received.extend(buffer.iter().take(length)),
@@ -416,7 +417,8 @@ mod tests {
         let (mut conversation, mut other) = late();
         // More than one read takes.
         let count = 3000;
-        let messages = (0..count).flat_map(|number| encode(&Message::Asking(number)).unwrap());
+        let messages =
+            (0..count).flat_map(|number| encode(&Message::Asking(number), MAX_SIZE).unwrap());
         let messages: Vec<u8> = messages.collect();
         assert!(messages.len() > 2 * MAX_BYTES);
         other.write_all(&messages).unwrap();
@@ -454,7 +456,7 @@ mod tests {
     fn a_flood_ends_after_the_deadline() {
         let (mut conversation, mut other) = late();
         let flood = std::thread::spawn(move || {
-            let asking = encode(&Message::Asking(1)).unwrap().repeat(4096);
+            let asking = encode(&Message::Asking(1), MAX_SIZE).unwrap().repeat(4096);
             while other.write_all(&asking).is_ok() {}
         });
         let mut messages = std::iter::repeat_with(|| receive(&mut conversation));

@@ -1,14 +1,12 @@
 //! Defines the messages between the two processes of a query: one request, one reply in pieces.
 //!
-//! Each message is its length (four bytes, little-endian) and JSON. The asking process is privileged, and the other one
-//! hosts a large foreign library, so the reply is parsed as hostile input: bounded and without panics. The contents of
-//! its strings are validated where they are used, in [`device`](crate::host::device).
+//! The asking process is privileged, and the other one hosts a large foreign library, so the reply is parsed as hostile
+//! input. The contents of its strings are validated where they are used, in [`device`](crate::host::device).
 
 use std::ffi::OsString;
 use std::fmt;
 
 use nix::errno::Errno;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::facts::{DriverMessage, Facts, GpuEvent, GpuFacts, GpuStatus};
@@ -16,7 +14,7 @@ use super::{CREATION, HINT_TO_SERVE, NOT_SERVED};
 use crate::error::{Error, ErrorKind};
 
 /// Size limit of a message. A GPU with seven MIG devices takes about 1 kB.
-const MAX_SIZE: usize = 8 << 20;
+pub(crate) const MAX_SIZE: usize = 8 << 20;
 
 /// The request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -250,49 +248,13 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Bytes that are not a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MalformedMessage;
-
-/// Serialises a message.
-pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, MalformedMessage> {
-    let mut bytes = vec![0; 4];
-    serde_json::to_writer(&mut bytes, message).map_err(|_| MalformedMessage)?;
-    let length = bytes.len().checked_sub(4).filter(|n| *n <= MAX_SIZE);
-    let length = length
-        .and_then(|n| u32::try_from(n).ok())
-        .ok_or(MalformedMessage)?;
-    for (byte, value) in bytes.iter_mut().zip(length.to_le_bytes()) {
-        *byte = value;
-    }
-    Ok(bytes)
-}
-
-/// Removes the first message from the front of `bytes`; None if it is incomplete.
-pub(crate) fn take<T: DeserializeOwned>(
-    bytes: &mut Vec<u8>,
-) -> Result<Option<T>, MalformedMessage> {
-    let Some((length, rest)) = bytes.split_first_chunk::<4>() else {
-        return Ok(None);
-    };
-    let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| MalformedMessage)?;
-    if length > MAX_SIZE {
-        return Err(MalformedMessage);
-    }
-    let Some(body) = rest.get(..length) else {
-        return Ok(None);
-    };
-    let message = serde_json::from_slice(body).map_err(|_| MalformedMessage)?;
-    bytes.drain(..4 + length);
-    Ok(Some(message))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::os::unix::ffi::OsStringExt;
 
     use super::*;
+    use crate::frame::{encode, take};
 
     fn gpu(minor: u32) -> GpuAnswer {
         Ok(GpuReport {
@@ -354,10 +316,10 @@ mod tests {
         ];
         let mut stream = Vec::new();
         for message in &messages {
-            stream.extend(encode(message).unwrap());
+            stream.extend(encode(message, MAX_SIZE).unwrap());
         }
         for message in &messages {
-            assert_eq!(take(&mut stream), Ok(Some(message.clone())));
+            assert_eq!(take(&mut stream, MAX_SIZE).unwrap(), Some(message.clone()));
         }
         assert!(stream.is_empty());
     }
@@ -389,8 +351,8 @@ mod tests {
             }),
             question: Question::Status(vec![0, 3]),
         };
-        let mut bytes = encode(&request).unwrap();
-        assert_eq!(take(&mut bytes), Ok(Some(request)));
+        let mut bytes = encode(&request, MAX_SIZE).unwrap();
+        assert_eq!(take(&mut bytes, MAX_SIZE).unwrap(), Some(request));
     }
 
     /// During an update, one of the two programs may be of the former version.
@@ -407,35 +369,5 @@ mod tests {
             panic!("{reply}");
         };
         assert_eq!(numbered(&gpus).next().unwrap().0, 0);
-    }
-
-    #[test]
-    fn halves_wait_and_nonsense_is_refused() {
-        let whole = encode(&Message::Asking(7)).unwrap();
-        for end in 0..whole.len() {
-            let mut half = whole.get(..end).unwrap().to_vec();
-            assert_eq!(take::<Message>(&mut half), Ok(None), "{end}");
-        }
-        for bytes in [
-            &b"\xff\xff\xff\xff"[..],
-            b"\x01\x00\x80\x00",
-            b"\x00\x00\x00\x00",
-            b"\x02\x00\x00\x00{}",
-            b"\x03\x00\x00\x00\xff\xfe\xfd",
-            b"\x0b\x00\x00\x00{\"Asking\":-1}",
-        ] {
-            let mut bytes = bytes.to_vec();
-            assert_eq!(
-                take::<Message>(&mut bytes),
-                Err(MalformedMessage),
-                "{bytes:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_message_that_is_too_long_is_not_sent() {
-        let message = Message::Unavailable(Fault::Load("x".repeat(MAX_SIZE)));
-        assert_eq!(encode(&message), Err(MalformedMessage));
     }
 }

@@ -5,7 +5,7 @@
 //! it leaves inherited state alone, except for descriptors, which it closes.
 
 use std::ffi::{CStr, OsStr};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -15,9 +15,10 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
 
-use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, encode, take};
+use super::protocol::{Fault, MAX_SIZE, Message, Question, WireRequest};
 use super::{CUDA, LIBRARY, MARKER, PROGRAM_NAME, ask, not_served, place, readings, watching};
 use crate::error::Error;
+use crate::frame::{encode, receive};
 use crate::sys::capabilities::keep_shield_only;
 use crate::sys::cuda::{Cuda, CudaError};
 use crate::sys::nvml::{Nvml, loader_text, preload};
@@ -77,7 +78,7 @@ pub(super) fn serve() -> u8 {
     let Ok(socket) = take_socket() else {
         return NO_REQUEST;
     };
-    let Ok(request) = receive(&socket) else {
+    let Ok(Some(request)) = receive(&socket, MAX_SIZE) else {
         return NO_REQUEST;
     };
     match answer(socket, &request) {
@@ -95,25 +96,8 @@ fn take_socket() -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-fn receive(mut socket: &UnixStream) -> io::Result<WireRequest> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 8192];
-    loop {
-        match take(&mut bytes) {
-            Ok(Some(request)) => return Ok(request),
-            Ok(None) => {}
-            Err(MalformedMessage) => return Err(io::ErrorKind::InvalidData.into()),
-        }
-        match socket.read(&mut buffer)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            length => bytes.extend(buffer.iter().take(length)),
-        }
-    }
-}
-
 fn send(mut socket: &UnixStream, message: &Message) -> io::Result<()> {
-    let bytes = encode(message).map_err(|MalformedMessage| io::ErrorKind::InvalidData)?;
-    socket.write_all(&bytes)
+    socket.write_all(&encode(message, MAX_SIZE)?)
 }
 
 /// Answers the request. An error means that the reader is gone.
