@@ -61,7 +61,7 @@ pub(crate) use imex::ImexChannels;
 pub use integrated::discrete_gpus;
 pub use inventory::Inventory;
 pub use ipc::Daemon;
-pub(crate) use ipc::{is_ours, sockets, unforged};
+pub(crate) use ipc::{sockets, unforged};
 pub use listing::ListedGpu;
 pub use majors::major_of;
 pub use nodes::{DeviceRole, SharedDevice};

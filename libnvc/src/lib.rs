@@ -83,6 +83,7 @@ pub mod caller;
 pub mod frame;
 pub mod library_file;
 pub mod pattern;
+pub mod trust;
 
 // for tests outside of the crate
 #[cfg(any(test, feature = "testing"))]

@@ -4,8 +4,7 @@
 //! container with a volume of /tmp, could put a symlink there; following it would expose any socket or directory of the
 //! host to containers, so it is refused.
 
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use log::{debug, info, warn};
@@ -16,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use crate::capability::Capability;
 use crate::directory::open_child;
 use crate::error::errno_text;
-use crate::host::{DriverFile, DriverRoot, FileClass, in_user_namespace};
+use crate::host::{DriverFile, DriverRoot, FileClass};
 use crate::inroot::{self, Walk};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
-use crate::sys::xattr;
+use crate::trust::{Caller, is_sticky};
 
 /// The directories of sockets; one is usually a link to the other.
 const RUN: [&str; 2] = ["/var/run", "/run"];
@@ -121,14 +120,16 @@ fn usable_at(root: &DriverRoot, path: &HostPath, expected: SFlag) -> Option<Host
 /// Opens a path in the driver root by reference; `ELOOP` if a link in the path belongs to another user than the caller and
 /// root, or is in, or below, a directory where such users can create links.
 pub(crate) fn unforged(root: &DriverRoot, path: &HostPath) -> Result<Place, Errno> {
+    let caller = Caller::current();
     let top = root.resolve_directory(&HostPath::new("/"))?;
-    let mut walk = Walk::begin(Place::new(top, HostPath::new("/"), None)?, path.as_path());
+    let top = Place::new(caller, top, HostPath::new("/"), None)?;
+    let mut walk = Walk::begin(top, path.as_path());
     while let Some(name) = walk.next_name() {
         let current = walk.directory();
         let fd = open_child(current.fd.as_fd(), &name)?;
-        let found = Place::new(fd, current.real.join(&name), Some(current))?;
+        let found = Place::new(caller, fd, current.real.join(&name), Some(current))?;
         match found.kind {
-            SFlag::S_IFLNK if current.is_open || !found.is_ours => return Err(Errno::ELOOP),
+            SFlag::S_IFLNK if found.is_exposed => return Err(Errno::ELOOP),
             SFlag::S_IFLNK => walk.follow(found.fd.as_fd())?,
             _ => walk.enter(found),
         }
@@ -141,48 +142,39 @@ pub(crate) struct Place {
     pub(crate) fd: OwnedFd,
     real: HostPath,
     pub(crate) kind: SFlag,
-    /// A link's owner chose what it leads to: an access list of its directory may have let a user put it there.
-    is_ours: bool,
-    /// True if other users can change entries below.
-    is_open: bool,
-    /// True if they can change only their own ones, as in /tmp and in Nix's store.
+    /// Other users can exchange it, or what is in it.
+    is_exposed: bool,
+    /// They can change only their own entries, as in /tmp and in Nix's store.
     is_sticky: bool,
 }
 
 impl Place {
-    fn new(fd: OwnedFd, real: HostPath, above: Option<&Self>) -> Result<Self, Errno> {
+    fn new(
+        caller: Caller,
+        fd: OwnedFd,
+        real: HostPath,
+        above: Option<&Self>,
+    ) -> Result<Self, Errno> {
         let stat = inroot::stat(fd.as_fd())?;
         let kind = inroot::kind(&stat);
-        let is_ours = is_ours(stat.st_uid);
-        // With an access list the group's bits are those of the users on it.
-        let is_groups = stat.st_gid == 0
-            && (stat.st_mode & 0o022 != 0o020
-                || kind != SFlag::S_IFDIR
-                || !has_access_list(fd.as_fd()));
-        let others = if is_groups { 0o002 } else { 0o022 };
-        // A link may be another name of one that is ours.
-        let keeps = |above: &Self| above.is_sticky && is_ours && kind == SFlag::S_IFDIR;
-        let stays = above.is_none_or(|above| !above.is_open || keeps(above));
+        let path = real.as_path();
+        let exposed = match kind {
+            SFlag::S_IFDIR => caller.directory(path, fd.as_fd(), &stat),
+            // Its owner chose what a link leads to: an access list of its directory may have let a user put it there.
+            _ => caller.owner(path, &stat),
+        };
+        // In a sticky directory a link may be another name of one that is ours.
+        let is_below = above.is_some_and(|above| {
+            above.is_exposed || above.is_sticky && (kind != SFlag::S_IFDIR || exposed.is_some())
+        });
         Ok(Self {
+            is_exposed: is_below || exposed.is_some(),
+            is_sticky: is_sticky(&stat) && stat.st_mode & 0o022 != 0,
             fd,
             real,
             kind,
-            is_ours,
-            is_open: !stays || !is_ours || stat.st_mode & others != 0,
-            is_sticky: stays && is_ours && stat.st_mode & libc::S_ISVTX != 0,
         })
     }
-}
-
-/// Returns true if a directory has an access list, or may have one.
-fn has_access_list(directory: BorrowedFd<'_>) -> bool {
-    xattr::access_list(directory, OsStr::new(".")) != Ok(None)
-}
-
-/// Returns true if a file's owner is root or the caller, or a user that the caller's user namespace does not map: there
-/// such owners cannot be distinguished, and the caller has a user's rights only.
-pub(crate) fn is_ours(uid: u32) -> bool {
-    [0, nix::unistd::geteuid().as_raw()].contains(&uid) || in_user_namespace()
 }
 
 #[cfg(test)]
@@ -232,6 +224,7 @@ mod tests {
     /// The mode of a directory with an access list does not say who may write.
     #[test]
     fn links_in_a_directory_with_an_access_list_are_not_followed() {
+        use crate::sys::xattr;
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let at = |path: &str| dir.path().join(path);

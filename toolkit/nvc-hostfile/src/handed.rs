@@ -9,11 +9,12 @@ use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
+use libnvc::trust::{Caller, Exposed, is_sticky};
 use libnvc::{Error, Result};
 use nix::fcntl::AtFlags;
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
 
-use super::owner::{Caller, Exposed, is_sticky};
+use super::refusal::refusal;
 use super::walk::{PathTrust, Place, find, find_directory, kind};
 
 /// Judges paths, each directory once.
@@ -92,7 +93,7 @@ fn directory(caller: Caller, path: &Path) -> Result<Box<(Place, FileStat)>> {
 }
 
 fn refused(exposed: Option<&Exposed>, path: &Path) -> Result<()> {
-    exposed.map_or(Ok(()), |exposed| Err(exposed.refusal(path)))
+    exposed.map_or(Ok(()), |exposed| Err(refusal(exposed, path)))
 }
 
 #[cfg(test)]

@@ -14,27 +14,25 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use libnvc::trust::Caller;
 use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 
-use owner::Caller;
 use walk::{PathTrust, Place, failed, find};
 
-pub mod accounts;
 pub mod cause;
 pub mod draft;
 pub mod ours;
 pub mod programs;
 pub mod shell;
 
-mod acl;
 mod attributes;
 mod handed;
-mod owner;
 mod program;
+mod refusal;
 mod walk;
 
 use draft::{Like, put};

@@ -6,11 +6,11 @@
 use std::fs::Metadata;
 use std::path::Path;
 
+use libnvc::trust::Caller;
 use libnvc::{Error, ErrorKind, Result};
 use nix::fcntl::AtFlags;
 use nix::sys::stat::{SFlag, fstatat};
 
-use super::owner::Caller;
 use super::walk::{PathTrust, find, kind};
 
 /// Fails if a user other than root, the caller and those who may change the file `own`, if there is one, can change a

@@ -9,13 +9,14 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
+use libnvc::trust::{Caller, Exposed, is_sticky};
 use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
-use super::owner::{Caller, Exposed, is_sticky};
+use super::refusal::refusal;
 use super::with_way_out;
 
 /// As many links as the kernel follows.
@@ -173,7 +174,7 @@ impl Walk {
     /// Replaces a link by its target's components.
     fn follow(&mut self, part: &OsStr, rest: &mut VecDeque<OsString>) -> Result<()> {
         if let Some(exposed) = &self.exposed {
-            return Err(exposed.refusal(&self.file));
+            return Err(refusal(exposed, &self.file));
         }
         self.links += 1;
         if self.links > MAX_LINKS {
@@ -236,7 +237,7 @@ impl Walk {
 
     fn record(&mut self, exposed: Option<Exposed>) -> Result<()> {
         match (exposed, self.way) {
-            (Some(exposed), PathTrust::Trusted) => Err(exposed.refusal(&self.file)),
+            (Some(exposed), PathTrust::Trusted) => Err(refusal(&exposed, &self.file)),
             (exposed, _) => {
                 self.exposed = self.exposed.take().or(exposed);
                 Ok(())

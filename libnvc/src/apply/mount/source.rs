@@ -13,10 +13,11 @@ use nix::sys::stat::{FileStat, SFlag, fstatat};
 use crate::apply::steps::BindKind;
 use crate::directory::open_child;
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::{DeviceNumber, DriverRoot, is_ours, nodes, unforged};
+use crate::host::{DeviceNumber, DriverRoot, nodes, unforged};
 use crate::inroot::{self, Identity, RootDir};
 use crate::path::{ContainerPath, HostPath};
 use crate::sys::mount::{self, MountAttributes};
+use crate::trust::Caller;
 
 /// A source that passed its checks.
 #[derive(Debug)]
@@ -130,7 +131,10 @@ impl<'r> HostSources<'r> {
     fn check_owner(&self, fd: BorrowedFd<'_>, name: &Path) -> Result<()> {
         let stat = inroot::stat(fd).map_err(|errno| Error::file("stat failed", name, errno))?;
         let owner = stat.st_uid;
-        if inroot::kind(&stat) != SFlag::S_IFDIR || is_ours(owner) || owner == self.user {
+        if inroot::kind(&stat) != SFlag::S_IFDIR
+            || !Caller::current().is_other(owner)
+            || owner == self.user
+        {
             return Ok(());
         }
         let error = Error::new(ErrorKind::Malformed, "leaving out a directory of sockets");
@@ -296,7 +300,8 @@ impl ExpectedType {
     fn attributes(self, stat: Option<&FileStat>) -> MountAttributes {
         use MountAttributes as A;
         let is_for_clients = || {
-            stat.is_some_and(|stat| inroot::kind(stat) == SFlag::S_IFDIR && is_ours(stat.st_uid))
+            let is_other = |uid| Caller::current().is_other(uid);
+            stat.is_some_and(|stat| inroot::kind(stat) == SFlag::S_IFDIR && !is_other(stat.st_uid))
         };
         match self {
             Self::Device(_) | Self::Kind(BindKind::DeviceDirectory) => {

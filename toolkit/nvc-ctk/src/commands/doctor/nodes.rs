@@ -3,9 +3,9 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use libnvc::trust::name;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
-use nvc_hostfile::accounts::name;
 
 use libnvc::host::{DriverRoot, major_of, procfs};
 

@@ -1,5 +1,7 @@
 //! Decides whether a user other than root and the caller can exchange files in a directory.
 
+#![forbid(unsafe_code)]
+
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::Metadata;
@@ -7,57 +9,64 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use libnvc::host::in_user_namespace;
-use libnvc::{Error, ErrorKind};
 use nix::sys::stat::{FileStat, Mode};
 
-use super::accounts::{has_other_members, name};
-use super::acl::{self, Writer};
-use super::shell::word;
+use crate::host::in_user_namespace;
+
+mod accounts;
+mod acl;
+
+use accounts::has_other_members;
+pub use accounts::name;
+use acl::Writer;
 
 /// A directory, link or file that another user can exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Exposed {
-    at: PathBuf,
-    who: Who,
+pub struct Exposed {
+    /// Its path.
+    pub at: PathBuf,
+    /// Who can.
+    pub who: Who,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Who {
+/// Who can exchange or change a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Its owner.
     Owner(u32),
+    /// A user that its ACL names.
     User(u32),
+    /// A group.
     Group(u32),
+    /// Every user.
     Everybody,
 }
 
 /// The caller's identity.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Caller {
+pub struct Caller {
     uid: u32,
     gid: u32,
     /// Another user and group that are trusted like root.
     also: (Option<u32>, Option<u32>),
-    /// The id that the kernel reports for every user and group that the caller's user namespace does not map, the
-    /// host's root among them: these owners cannot be distinguished. The caller has no more rights in the namespace
-    /// than outside.
-    unmapped: Option<u32>,
     /// A directory of all users is not trusted even if it is sticky.
     trusts_no_shared: bool,
 }
 
 impl Caller {
-    pub(super) fn current() -> Self {
+    /// Returns that of this process.
+    pub fn current() -> Self {
         Self {
             uid: nix::unistd::geteuid().as_raw(),
             gid: nix::unistd::getegid().as_raw(),
             also: (None, None),
-            unmapped: in_user_namespace().then(overflow_id),
             trusts_no_shared: false,
         }
     }
 
     /// Counts a sticky directory of all users as theirs.
-    pub(super) fn without_shared(self) -> Self {
+    #[must_use]
+    pub fn without_shared(self) -> Self {
         let trusts_no_shared = true;
         Self {
             trusts_no_shared,
@@ -66,14 +75,15 @@ impl Caller {
     }
 
     /// Trusts those who may change a file, too.
-    pub(super) fn or_who_may_change(self, file: &Metadata) -> Self {
+    #[must_use]
+    pub fn or_who_may_change(self, file: &Metadata) -> Self {
         let is_the_groups = Mode::from_bits_truncate(file.mode()).contains(Mode::S_IWGRP);
         let also = (Some(file.uid()), is_the_groups.then_some(file.gid()));
         Self { also, ..self }
     }
 
     /// Returns who else may change a file of a directory, or exchange it for another.
-    pub(super) fn file(
+    pub fn file(
         self,
         at: &Path,
         directory: BorrowedFd<'_>,
@@ -89,7 +99,7 @@ impl Caller {
     /// Returns who else may create and rename files in a directory.
     ///
     /// In a sticky directory, no other user can: its files are judged one by one, by [`Caller::owner`].
-    pub(super) fn directory(
+    pub fn directory(
         self,
         at: &Path,
         directory: BorrowedFd<'_>,
@@ -132,7 +142,7 @@ impl Caller {
     }
 
     /// Returns the owner of a link, or of a file that its owner may rename: one in a sticky directory.
-    pub(super) fn owner(self, at: &Path, stat: &FileStat) -> Option<Exposed> {
+    pub fn owner(self, at: &Path, stat: &FileStat) -> Option<Exposed> {
         let who = Who::Owner(stat.st_uid);
         self.is_other(stat.st_uid)
             .then(|| Exposed { at: at.into(), who })
@@ -143,48 +153,26 @@ impl Caller {
     fn is_other_group(self, gid: u32) -> bool {
         let is_known = || [0, self.gid].contains(&gid) || name("/etc/group", gid).is_some();
         let has_others = || has_other_members(gid, |uid| self.is_other(uid));
-        ![self.also.1, self.unmapped].contains(&Some(gid)) && (!is_known() || has_others())
+        self.also.1 != Some(gid) && !is_unmapped(gid) && (!is_known() || has_others())
     }
 
-    pub(super) fn is_other(self, uid: u32) -> bool {
-        ![0, self.uid].contains(&uid) && ![self.also.0, self.unmapped].contains(&Some(uid))
+    /// Returns true for a user other than root and the caller.
+    pub fn is_other(self, uid: u32) -> bool {
+        ![0, self.uid].contains(&uid) && self.also.0 != Some(uid) && !is_unmapped(uid)
     }
 }
 
-/// Returns the id by which the kernel shows users and groups that a user namespace does not map.
-fn overflow_id() -> u32 {
+/// Returns true for the id that the kernel reports for every user and group that the caller's user namespace does not
+/// map, the host's root among them: these owners cannot be distinguished. The caller has no more rights in the namespace
+/// than outside.
+fn is_unmapped(id: u32) -> bool {
     let text = std::fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
-    text.trim().parse().unwrap_or(65534)
+    id == text.trim().parse().unwrap_or(65534) && in_user_namespace()
 }
 
 /// Returns true if a directory protects its users' files from each other.
-pub(super) fn is_sticky(stat: &FileStat) -> bool {
+pub fn is_sticky(stat: &FileStat) -> bool {
     Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_ISVTX)
-}
-
-impl Exposed {
-    /// Returns the refusal of a path on which it is.
-    pub(super) fn refusal(&self, file: &Path) -> Error {
-        let cause = format!("{self}, so another file could be put in its place");
-        let error = Error::fault(ErrorKind::InvalidArgument, file.display(), cause);
-        error.hint(match self.who {
-            Who::Owner(uid) => {
-                let user = name("/etc/passwd", uid).unwrap_or_else(|| format!("#{uid}"));
-                format!("run the command as that user, with sudo -u {}", word(&user))
-            }
-            // With an ACL, this takes the right from all of its users and groups.
-            Who::User(_) | Who::Group(_) => {
-                format!("chmod g-w {}", word(&self.at.to_string_lossy()))
-            }
-            // Such as /tmp, which every user must be able to write to.
-            Who::Everybody
-                if std::fs::metadata(&self.at).is_ok_and(|at| at.mode() & 0o1000 != 0) =>
-            {
-                "put it where only root can write, such as below /var/lib".into()
-            }
-            Who::Everybody => format!("chmod go-w {}", word(&self.at.to_string_lossy())),
-        })
-    }
 }
 
 /// Formats who can exchange it.

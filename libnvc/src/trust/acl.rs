@@ -5,8 +5,9 @@
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 
-use libnvc::xattr;
 use nix::errno::Errno;
+
+use crate::sys::xattr;
 
 const VERSION: u32 = 2;
 
