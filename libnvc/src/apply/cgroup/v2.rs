@@ -185,28 +185,14 @@ fn prepare(id: u32, devices: &[DeviceNumber]) -> Result<Option<Candidate>> {
     Ok(Some(Candidate { id, old, new }))
 }
 
-/// Loads a program; an error contains the verifier's reason.
+/// Loads a program.
 fn load(program: &[Instruction], name: [u8; 16]) -> Result<OwnedFd> {
     let loaded = match bpf::load_program(program, name, None) {
         Err(Errno::EPERM) => load_unlimited(program, name),
         done => done,
     };
     let call = "failed to call BPF_PROG_LOAD (BPF_CGROUP_DEVICE)";
-    match loaded {
-        Ok(program) => Ok(program),
-        Err(Errno::EPERM) => Err(explain(Error::system(call, Errno::EPERM))),
-        Err(errno) => {
-            let mut log = vec![0; 1 << 20];
-            let again = bpf::load_program(program, name, Some(&mut log));
-            // A log that did not fit (ENOSPC) lacks the reason at its end.
-            Err(match verdict(&log) {
-                Some(reason) if again.is_err_and(|e| e == errno) => {
-                    Error::system(format!("{call}: {reason}"), errno)
-                }
-                _ => Error::system(call, errno),
-            })
-        }
-    }
+    loaded.map_err(|errno| explain(Error::system(call, errno)))
 }
 
 /// Loads a program without the limit on locked memory, against which kernels before 5.11 count it.
@@ -221,17 +207,6 @@ fn load_unlimited(program: &[Instruction], name: [u8; 16]) -> Result<OwnedFd, Er
     let loaded = bpf::load_program(program, name, None);
     let restored = setrlimit(Resource::RLIMIT_MEMLOCK, soft, hard);
     loaded.and_then(|fd| restored.map(|()| fd))
-}
-
-/// Returns the last line of the verifier's log that is not statistics.
-fn verdict(log: &[u8]) -> Option<String> {
-    let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
-    let text = String::from_utf8_lossy(text);
-    let own = ["processed ", "verification time ", "stack depth "];
-    (text.lines().rev())
-        .map(str::trim)
-        .find(|line| !line.is_empty() && !own.iter().any(|word| line.starts_with(word)))
-        .map(str::to_owned)
 }
 
 /// Replaces one program by another and returns the mode.
@@ -536,7 +511,7 @@ fn parent(cgroup: BorrowedFd<'_>) -> Option<(OwnedFd, Vec<u32>)> {
 mod tests {
     use std::path::Path;
 
-    use super::{unit, verdict};
+    use super::unit;
 
     /// The hint is a command that is copied to a root shell.
     #[test]
@@ -557,24 +532,6 @@ mod tests {
             ("/\u{e4}.slice", None),
         ] {
             assert_eq!(unit(Path::new(cgroup)).as_deref(), word, "{cgroup}");
-        }
-    }
-
-    #[test]
-    fn the_verifiers_reason_is_its_last_line_but_statistics() {
-        let cases: &[(&[u8], Option<&str>)] = &[
-            (
-                b"0: (95) exit\nR0 !read_ok\nverification time 3 usec\nprocessed 1 insns (limit 1000000)\n\0\0junk",
-                Some("R0 !read_ok"),
-            ),
-            (b"unknown opcode c0\n\0", Some("unknown opcode c0")),
-            (b"\xff\n\n", Some("\u{fffd}")),
-            (b"processed 0 insns\n\0", None),
-            (b"\0", None),
-            (b"", None),
-        ];
-        for (log, expected) in cases {
-            assert_eq!(verdict(log).as_deref(), *expected);
         }
     }
 }
