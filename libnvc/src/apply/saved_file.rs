@@ -30,8 +30,6 @@ pub(super) struct SavedFile {
     rights: Rights,
     name: String,
     previous: PreviousFile,
-    /// The file with ldconfig's name for a new file.
-    temporary: PreviousFile,
 }
 
 #[derive(Debug)]
@@ -53,14 +51,12 @@ impl SavedFile {
         name: &str,
         descriptors: BorrowedFd<'_>,
     ) -> Result<Self, Errno> {
-        let at = |name: &str| rights.open_old(|| PreviousFile::at(&parent, name, descriptors));
-        let (previous, temporary) = (at(name)?, at(&temporary(name))?);
+        let previous = rights.open_old(|| PreviousFile::at(&parent, name, descriptors))?;
         Ok(Self {
             parent,
             rights,
             name: name.to_owned(),
             previous,
-            temporary,
         })
     }
 
@@ -94,10 +90,10 @@ impl SavedFile {
 
     /// Returns true if the saved file can be restored.
     pub(super) fn can_come_back(&self) -> bool {
-        let can = |previous: &PreviousFile| {
-            !matches!(previous, PreviousFile::Other(_) | PreviousFile::TooLarge(_))
-        };
-        can(&self.previous) && can(&self.temporary)
+        !matches!(
+            self.previous,
+            PreviousFile::Other(_) | PreviousFile::TooLarge(_)
+        )
     }
 
     /// Returns true if the name is that of a directory.
@@ -105,53 +101,43 @@ impl SavedFile {
         matches!(&self.previous, PreviousFile::Other(stat) if kind(stat) == SFlag::S_IFDIR)
     }
 
-    /// Returns the name of a file that is too large to restore, if there is one.
-    pub(super) fn too_large(&self) -> Option<String> {
-        match (&self.previous, &self.temporary) {
-            (PreviousFile::TooLarge(_), _) => Some(self.name.clone()),
-            (_, PreviousFile::TooLarge(_)) => Some(temporary(&self.name)),
-            _ => None,
-        }
+    /// Returns true if the file is too large to be restored.
+    pub(super) fn is_too_large(&self) -> bool {
+        matches!(self.previous, PreviousFile::TooLarge(_))
     }
 
     /// Returns true if reading the file would wait for a writer.
     pub(super) fn is_fifo(&self) -> bool {
-        self.previous.is_fifo()
+        matches!(&self.previous, PreviousFile::Other(stat) if kind(stat) == SFlag::S_IFIFO)
     }
 
     /// Returns true if writing a new file would wait for a reader.
-    pub(super) fn is_obstructed_by_fifo(&self) -> bool {
-        self.temporary.is_fifo()
+    pub(super) fn is_obstructed_by_fifo(&self) -> Result<bool, Errno> {
+        let found = look(&self.parent, &temporary(&self.name))?;
+        Ok(found.is_some_and(|stat| kind(&stat) == SFlag::S_IFIFO))
     }
 
-    /// Removes an earlier run's unfinished file: ldconfig would write into it and all its hard links.
+    /// Removes an unfinished file of this or an earlier run, for good: ldconfig would write into it and all its hard
+    /// links.
     pub(super) fn clear_way(&self) -> Result<(), Errno> {
-        match self.temporary {
-            PreviousFile::File(_) => self
-                .rights
-                .act(|| remove(&self.parent, &temporary(&self.name))),
+        let temporary = temporary(&self.name);
+        match look(&self.parent, &temporary)? {
+            Some(stat) if kind(&stat) == SFlag::S_IFREG => {
+                self.rights.act(|| remove(&self.parent, &temporary))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Restores the file, and the one with the new file's name.
+    /// Restores the file.
     pub(super) fn put_back(&self) -> Result<(), Errno> {
         match self.rights {
             // Then nothing has changed.
             Rights::Nothing => Ok(()),
-            rights => rights.act(|| self.put_back_both()),
-        }
-    }
-
-    fn put_back_both(&self) -> Result<(), Errno> {
-        let temporary = temporary(&self.name);
-        if !self.is_obstructed(&temporary)? {
-            remove(&self.parent, &temporary)?; // ldconfig may have left it
-        }
-        let done = self.put_back_name(&temporary);
-        match &self.temporary {
-            PreviousFile::File(file) => done.and(self.make_again(file, &temporary)?),
-            _ => done,
+            rights => {
+                self.clear_way()?;
+                rights.act(|| self.put_back_name(&temporary(&self.name)))
+            }
         }
     }
 
@@ -182,20 +168,6 @@ impl SavedFile {
                 Some(now) if same(&now, old) => Ok(()),
                 _ => Err(Errno::EOPNOTSUPP),
             },
-        }
-    }
-
-    /// Returns true if an obstacle for ldconfig, other than a file, is still there.
-    fn is_obstructed(&self, temporary: &str) -> Result<bool, Errno> {
-        match &self.temporary {
-            PreviousFile::Missing | PreviousFile::File(_) => Ok(false),
-            PreviousFile::Link(target) => {
-                Ok(readlinkat(&self.parent, temporary).is_ok_and(|now| now == *target))
-            }
-            PreviousFile::Other(obstacle) | PreviousFile::TooLarge(obstacle) => {
-                let now = look(&self.parent, temporary)?;
-                Ok(now.is_some_and(|now| same(&now, obstacle)))
-            }
         }
     }
 
@@ -252,10 +224,6 @@ impl PreviousFile {
             SFlag::S_IFLNK => readlinkat(&found, "").map(Self::Link),
             _ => Ok(Self::Other(stat)),
         }
-    }
-
-    fn is_fifo(&self) -> bool {
-        matches!(self, Self::Other(stat) if kind(stat) == SFlag::S_IFIFO)
     }
 }
 
