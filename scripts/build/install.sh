@@ -57,6 +57,8 @@ if [ ! "$DESTDIR" ] && [ "$(id -u)" = 0 ]; then is_host=yes; fi
 runs_systemd() { [ -d /run/systemd/system ] && command -v systemctl >/dev/null; }
 # A file of a package, if both kinds of installation are on the machine.
 owned() { dpkg -S "$1" >/dev/null 2>&1 || rpm -qf "$1" >/dev/null 2>&1; }
+# When the hook was installed, removed, installed again and so on, for `nvidia-ctk doctor`.
+noted=/run/nvidia-container-toolkit/hook-installed
 had_hook=
 ! PATH=$BINDIR:$PATH command -v nvidia-container-runtime-hook >/dev/null || had_hook=yes
 had_units=
@@ -204,6 +206,11 @@ if [ "$uninstall" ]; then
     [ ! "$kept" ] || { systemctl reenable $kept && systemctl --no-block start nvidia-cdi-refresh.service; } || true
   fi
   [ ! "$is_host" ] || [ "${kept:-}" ] || rm -rf /run/nvidia-cdi-refresh
+  if [ "$is_host" ] && [ "$had_hook" ] && [ ! -e "$BINDIR/nvidia-container-runtime-hook" ] && [ ! -e /usr/bin/nvidia-container-runtime-hook ]; then
+    mkdir -p ${noted%/*}
+    [ -e $noted ] || echo 0 > $noted
+    case $(wc -l < $noted) in *[13579]) cut -d' ' -f1 /proc/uptime >> $noted ;; esac
+  fi
   # As the packages do it: what docker has not removed stays for the containers that use it.
   case $is_host,${kept:-} in
     yes,*nvidia-docker-plugin*) ;;
@@ -214,10 +221,10 @@ if [ "$uninstall" ]; then
       ;;
   esac
 elif [ "$is_host" ]; then
-  # As the packages do it: a dockerd that is older than its first hook does not know it.
+  # As the packages do it: a dockerd that was started without a hook does not know it.
   if [ ! "$had_hook" ]; then
-    mkdir -p /run/nvidia-container-toolkit
-    cut -d' ' -f1 /proc/uptime > /run/nvidia-container-toolkit/hook-installed
+    mkdir -p ${noted%/*}
+    case $(cat $noted 2>/dev/null | wc -l) in *[13579]) ;; *) cut -d' ' -f1 /proc/uptime >> $noted ;; esac
   fi
   useradd="useradd --system --no-create-home --home-dir $state --shell /usr/sbin/nologin nvidia-docker"
   if command -v systemd-sysusers >/dev/null; then

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
             registrations_are_undone_first,
             files_and_units_of_packages_stay,
             links_to_devices_are_made_once,
+            times_with_the_hook_are_noted,
             a_missing_build_or_installation_is_named,
         ])
         .collect(),
@@ -318,6 +319,21 @@ fn links_to_devices_are_made_once() {
         let calls = machine.calls("", before);
         let made = |call: &&String| *call == "ctk --quiet system create-dev-char-symlinks";
         assert_eq!(calls.iter().filter(made).count(), expected, "{calls:#?}");
+    }
+}
+
+/// A dockerd that was started while the hook was installed knows it, also after a removal.
+fn times_with_the_hook_are_noted() {
+    let machine = Machine::new();
+    let noted = machine.scratch.join("noted");
+    let noted_there = format!(
+        "mkdir -p {0} /run/nvidia-container-toolkit && mount --bind {0} /run/nvidia-container-toolkit",
+        noted.display()
+    );
+    for (arguments, times) in [("", 1), ("", 1), ("--uninstall", 2), ("", 3)] {
+        machine.calls(arguments, &noted_there);
+        let text = fs::read_to_string(noted.join("hook-installed")).unwrap();
+        assert_eq!(text.lines().count(), times, "{arguments} {text}");
     }
 }
 

@@ -44,6 +44,11 @@ fn main() -> ExitCode {
         &[Root],
         links_to_devices_are_made_at_installation,
     ));
+    tests.push(harness::test(
+        "times_with_the_hook_are_noted",
+        &[Root],
+        times_with_the_hook_are_noted,
+    ));
     harness::main(tests)
 }
 
@@ -286,6 +291,40 @@ fn links_to_devices_are_made_at_installation() {
             let made = |line: &&str| *line == "ctk --quiet system create-dev-char-symlinks";
             let count = outcome.stdout.lines().filter(made).count();
             assert_eq!(count, expected, "{before}\n{outcome:#?}");
+        }
+    }
+}
+
+/// A dockerd that was started while the hook was installed knows it, also after a removal.
+fn times_with_the_hook_are_noted() {
+    let of = "nvidia-container-toolkit";
+    for [before, after, removed] in [
+        [
+            deb_of(of, "preinst", "install"),
+            deb_of(of, "postinst", "configure"),
+            deb_of(of, "postrm", "remove"),
+        ],
+        [
+            rpm_of(of, "pre", 1),
+            rpm_of(of, "post", 1),
+            rpm_of(of, "postun", 0),
+        ],
+    ] {
+        let installed = format!("{before}\n: > $canary/hook\n{after}\n");
+        let removed = format!("rm $canary/hook\n{removed}\n");
+        // An upgrade; after a boot; a hook of somebody else.
+        for (script, times, is_from_boot) in [
+            (installed.repeat(2), 1, false),
+            (format!("{installed}{removed}{installed}"), 3, false),
+            (format!(": > $canary/hook\n{removed}{installed}"), 3, true),
+            (format!(": > $canary/hook\n{installed}"), 1, true),
+        ] {
+            let scratch = Scratch::new().unwrap();
+            let script = script.replace("/usr/bin/nvidia-container-runtime-hook", "$canary/hook");
+            let read = "cat /run/nvidia-container-toolkit/hook-installed";
+            let noted = run(scratch.path(), &format!("{script}{read}")).stdout;
+            assert_eq!(noted.lines().count(), times, "{script}\n{noted}");
+            assert_eq!(noted.starts_with("0\n"), is_from_boot, "{script}\n{noted}");
         }
     }
 }
