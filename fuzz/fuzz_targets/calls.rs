@@ -7,12 +7,11 @@ use libfuzzer_sys::fuzz_target;
 // The crate has hundreds of dependencies that these files do not need.
 #[path = "../../nvc-node/src/sides/call.rs"]
 mod call;
-#[allow(dead_code)] // of claims
+#[allow(dead_code)] // what claims need
+#[path = "../../nvc-node/src/grants/record.rs"]
+mod record;
 mod grants {
-    #[path = "../../../nvc-node/src/grants/record.rs"]
-    mod record;
-
-    pub(crate) use record::Record;
+    pub(crate) use super::record::Record;
 }
 
 use call::Call;
