@@ -311,6 +311,8 @@ test_7_plugins() {
     event_says $node "by a device plugin to the pod default/by-plugin"
   check "the GPU is tainted" until_true 20 taints_are "gpu-0 $driver/device-plugin="
   check "the pods end" all_gone
+  # With the lock, nothing is published.
+  check "it is not tainted" until_true 20 taints_are
 
   # At the same moment: between its two looks Prepare waits for a lock, and meanwhile the plugin is asked and answers.
   start lock flock --no-fork $records/pu.lock sleep infinity
