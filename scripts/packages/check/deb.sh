@@ -24,7 +24,7 @@ version_of() { dpkg-query -W -f '${db:Status-Abbrev}${Version}' "$1" 2>/dev/null
 files() {
   find / -xdev \( -path /proc -o -path /tmp -o -path /packages -o -path /sim -o -path /var/lib/dpkg -o -path /var/lib/apt \
     -o -path /var/cache -o -path /var/log -o -path /etc/ld.so.cache -o -path '/etc/*-' -o -path /etc/.pwd.lock \
-    -o -path ${config%/*} \) -prune -o -print | sort
+    -o -path /run/nvidia-container-toolkit -o -path ${config%/*} \) -prune -o -print | sort
 }
 
 # ---- stand-ins ---------------------------------------------------------------------------------------------------------

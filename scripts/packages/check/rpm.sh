@@ -34,7 +34,7 @@ release_of() { rpm -q --qf '%{VERSION}-%{RELEASE}\n' "$1"; }
 files() {
   find / -xdev \( -path /proc -o -path /tmp -o -path /packages -o -path /repositories -o -path /root -o -path /var/lib/rpm \
     -o -path /var/lib/dnf -o -path /var/cache -o -path /var/log -o -path /etc/ld.so.cache -o -path '/etc/*-' \
-    -o -path /etc/.pwd.lock -o -path ${config%/*} -o -name '*.pyc' -o -name __pycache__ \) -prune -o -print | sort
+    -o -path /etc/.pwd.lock -o -path /run/nvidia-container-toolkit -o -path ${config%/*} -o -name '*.pyc' -o -name __pycache__ \) -prune -o -print | sort
 }
 
 # ---- stand-ins ---------------------------------------------------------------------------------------------------------
