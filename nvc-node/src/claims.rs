@@ -1,7 +1,7 @@
 //! Carries out the kubelet's calls for one claim: gives it what it was allocated, as the machine is now, or says why not.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
@@ -30,14 +30,20 @@ pub(crate) struct Claims {
     pub(crate) machine: Arc<MachineSide>,
     pub(crate) pods: Pods,
     pub(crate) events: Events,
+    pub(crate) turns: Turns,
 }
 
+/// Whose turn it is with a claim, by its UID.
+pub(crate) type Turns = Arc<Mutex<BTreeMap<String, Arc<Turn>>>>;
+/// Goes to those who wait in the order in which they came.
+type Turn = tokio::sync::Mutex<()>;
+
 impl Claims {
-    /// Gives a claim its devices. Whether it had them makes no difference.
+    /// Gives a claim its devices, as long as the caller is there. Whether it had them makes no difference.
     ///
     /// # Errors
     /// It cannot have one of them; then it has none.
-    pub(crate) async fn prepare(self, claim: Claim) -> Result<Vec<Device>> {
+    pub(crate) async fn prepare(self, claim: Claim, caller: Weak<()>) -> Result<Vec<Device>> {
         let Claim {
             namespace,
             name,
@@ -62,12 +68,12 @@ impl Claims {
             since,
             ..Record::default()
         };
-        self.check_alone(&record).await?;
+        self.check_wanted(&record, &caller).await?;
         log::info!("No plugin has given the devices of {whose}");
         let is_new = self.machine.ask(Call::Give(record.clone())).await?.is_new;
         // The kubelet shows what a plugin gives only after that has given it, so two at the same moment see each other
         // only now.
-        if let Err(error) = self.check_alone(&record).await {
+        if let Err(error) = self.check_wanted(&record, &caller).await {
             if !is_new {
                 // A container of the claim may run, after a restart of the kubelet.
                 return Err(error);
@@ -85,9 +91,9 @@ impl Claims {
     ///
     /// # Errors
     /// A file cannot be removed.
-    pub(crate) async fn unprepare(&self, claim: &Claim) -> Result<()> {
+    pub(crate) async fn unprepare(self, claim: Claim) -> Result<()> {
         check_uid(&claim.uid)?;
-        let call = Call::TakeBack(claim.uid.clone());
+        let call = Call::TakeBack(claim.uid);
         self.machine.ask(call).await.map(drop)
     }
 
@@ -168,12 +174,16 @@ impl Claims {
         })
     }
 
-    /// Checks that no device plugin has given a device.
+    /// Checks that no device plugin has given a device, and that the caller waits: another daemon may have been told to
+    /// take back what the claim would get.
     ///
     /// # Errors
-    /// One has, or the kubelet does not say.
-    async fn check_alone(&self, record: &Record) -> Result<()> {
+    /// One has, the caller has gone, or the kubelet does not say.
+    async fn check_wanted(&self, record: &Record, caller: &Weak<()>) -> Result<()> {
         let given = self.pods.given().await?;
+        if caller.strong_count() == 0 {
+            return Err(Error::new(ErrorKind::System, "the kubelet waits no more"));
+        }
         given_twice(record, &given).map_or(Ok(()), |(device, pod)| {
             let text = format!("{device} is given to the pod {pod} by a device plugin");
             let error = Error::new(ErrorKind::NotFound, text);

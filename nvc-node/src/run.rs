@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use crate::api;
 use crate::api::events::{Events, report};
 use crate::api::slices::publish;
-use crate::claims::Claims;
+use crate::claims::{Claims, Turns};
 use crate::grants::Grants;
 use crate::kubelet::pods::Pods;
 use crate::kubelet::probes::{self, Probes};
@@ -181,6 +181,7 @@ async fn serve(options: &Options, side: ClusterSide) -> Result<()> {
         machine: Arc::clone(&machine),
         pods: Pods::new(options.pods.clone()),
         events,
+        turns: Turns::default(),
     };
     let mut servers = JoinSet::new();
     servers.spawn(services::serve(services, claims.clone(), stopping));

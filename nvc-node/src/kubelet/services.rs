@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use libnvc::{Error, ErrorKind, Result, printable_up_to};
 use nvc_program::hints::{Reader, one_line};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinError;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -19,7 +21,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::sockets;
-use crate::claims::Claims;
+use crate::claims::{Claims, Turns};
 use crate::devices;
 use crate::machine::{Health, Machine, Watch};
 use crate::proto::device_health::dra_resource_health_server::{
@@ -129,7 +131,9 @@ impl DraPlugin for Claims {
     ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
         let mut claims = HashMap::new();
         for claim in request.into_inner().claims {
-            let answer = match to_its_end(self.clone().prepare(claim.clone())).await {
+            let caller = Arc::new(());
+            let work = self.clone().prepare(claim.clone(), Arc::downgrade(&caller));
+            let answer = match in_turn(&self.turns, &claim.uid, work).await {
                 Ok(devices) => {
                     log::info!("Prepared {}/{}", claim.namespace, claim.name);
                     NodePrepareResourceResponse {
@@ -153,7 +157,8 @@ impl DraPlugin for Claims {
     ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
         let mut claims = HashMap::new();
         for claim in request.into_inner().claims {
-            let error = match self.unprepare(&claim).await {
+            let work = self.clone().unprepare(claim.clone());
+            let error = match in_turn(&self.turns, &claim.uid, work).await {
                 Ok(()) => {
                     log::info!("Unprepared {}/{}", claim.namespace, claim.name);
                     String::new()
@@ -166,13 +171,24 @@ impl DraPlugin for Claims {
     }
 }
 
-/// Does what has begun for a claim to its end, also if the kubelet hangs up: a claim that was given devices is looked at
-/// once more. A panic costs that claim alone.
-async fn to_its_end<T: Send + 'static>(
+/// Does what has begun for a claim to its end, also if the kubelet hangs up, and after what began before it for the same
+/// claim: a pod that is given up is prepared and unprepared at the same moment. A panic costs that claim alone.
+async fn in_turn<T: Send + 'static>(
+    turns: &Turns,
+    uid: &str,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    let done = tokio::spawn(work).await;
-    done.unwrap_or_else(|error| Err(Error::new(ErrorKind::System, error.to_string())))
+    let turn = {
+        let mut turns = turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(uid.to_owned()).or_default())
+    };
+    let done = tokio::spawn(async move {
+        let _turn = turn.lock_owned().await;
+        work.await
+    });
+    let panicked = |error: JoinError| Error::new(ErrorKind::System, error.to_string());
+    done.await.map_err(panicked)?
 }
 
 /// Returns an error with its way out, for the pod's events, after logging it. An API server's answer or a claim may be
@@ -256,8 +272,9 @@ mod tests {
     #[tokio::test]
     async fn a_panic_costs_its_claim_alone() {
         let bug = async { Ok("".parse::<u32>().unwrap()) };
-        let said = to_its_end(bug).await.unwrap_err().message();
+        let turns = Turns::default();
+        let said = in_turn(&turns, "a", bug).await.unwrap_err().message();
         assert!(said.contains("panicked"), "{said}");
-        assert!(to_its_end(async { Ok(()) }).await.is_ok());
+        assert!(in_turn(&turns, "a", async { Ok(()) }).await.is_ok());
     }
 }

@@ -12,7 +12,7 @@ use nvc_testkit::profile;
 use nvc_testkit::{harness, syscalls};
 use serde_json::json;
 
-use crate::node::{Daemon, Node, uid, wait};
+use crate::node::{Daemon, Node, result, uid, wait};
 use crate::plugins::with;
 
 /// Calls that change something, or wait.
@@ -127,6 +127,28 @@ pub(crate) fn a_kubelet_that_hangs_up() {
     node.prepared("a");
     node.unprepared("a");
     assert!(daemon.is_alive());
+}
+
+/// A kubelet that gives a pod up cancels its call, and gives back what the pod would have got. The one never overtakes the
+/// other.
+pub(crate) fn a_call_that_is_cancelled() {
+    let mut node = Node::new();
+    let daemon = node.started();
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    for name in names {
+        let mut shared = result("gpu-0");
+        shared["adminAccess"] = json!(true);
+        node.claim_of(name, json!({"results": [shared]}));
+    }
+    let answers = node.cancelled(&names);
+    let answers = answers.as_array().unwrap();
+    for (name, answer) in names.iter().zip(answers) {
+        assert_eq!(answer["claims"][uid(name)]["error"], "", "{answer}");
+    }
+    assert_eq!(answers.len(), names.len());
+    assert_eq!(node.files(), [] as [String; 0], "{}", daemon.log());
+    node.claim("i", &["gpu-0"]);
+    node.prepared("i");
 }
 
 /// The call ends with the reason before the kubelet gives up, and claims of other GPUs get theirs.

@@ -4,6 +4,8 @@ Reads calls from standard input, each a line of JSON {socket, method, request, a
 with a line of JSON: a list of messages, or {code, details}. The argument is a FileDescriptorSet. A call with
 {meanwhile: CALL} is made at the same time as that one, and has two answers. One with {until: PATH} is cut off, with its
 connection, as soon as there is such a file, or after a second if the path is empty; the answer is whether it had none.
+{cancelled: [CALL...], calls: [CALL...], locked: PATH} makes the first calls while that file is locked, cancels them, makes the
+others before it is unlocked, and answers as these are answered.
 
 {serve: SOCKET, ...} serves v1.PodResourcesLister at that socket from then on, and answers List with
   {pods: [...], once: PATH}     these pods, from the moment when there is such a file
@@ -13,6 +15,7 @@ connection, as soon as there is such a file, or after a second if the path is em
   {delay: SECONDS, ...}         that, so much later
 """
 
+import fcntl
 import json
 import os
 import sys
@@ -77,6 +80,18 @@ def cut(call):
     return had_none
 
 
+def cancelled(how):
+    with open(how["locked"], "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        first = [begun(call) for call in how["cancelled"]]
+        time.sleep(1)
+        for call in first:
+            call.cancel()
+        others = [begun(call) for call in how["calls"]]
+        time.sleep(1)
+    return [call.result() for call in others]
+
+
 def listed(_, context):
     answer = dict(served)
     time.sleep(answer.get("delay", 0))
@@ -114,7 +129,8 @@ for line in sys.stdin:
         if "until" in call:
             written = cut(call)
         else:
-            answers = serve(call) or [] if "serve" in call else called(call)
+            how = serve if "serve" in call else cancelled if "cancelled" in call else called
+            answers = how(call) or []
             written = [json_format.MessageToDict(one, including_default_value_fields=True, preserving_proto_field_name=True) for one in answers]
     except grpc.RpcError as error:
         written = {"code": error.code().name, "details": error.details()}

@@ -13,7 +13,9 @@ use claims::{
     a_damaged_record_still_guards, a_device_plugin_gives_the_same, a_full_disk,
     files_that_are_gone_or_damaged, given, refused, the_machine_changes, two_drivers,
 };
-use deaths::{a_kubelet_that_hangs_up, killed_at_each_step, nvml_that_hangs};
+use deaths::{
+    a_call_that_is_cancelled, a_kubelet_that_hangs_up, killed_at_each_step, nvml_that_hangs,
+};
 use health::a_taint_outlives_restarts_and_ends_with_the_fault;
 use hostile::{another_user, answers, frames, idle_connections};
 use nvc_testkit::harness::Need::{Kubelet, Root, Tracing};
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         frames,
         idle_connections,
         another_user,
+        a_call_that_is_cancelled,
         a_kubelet_that_hangs_up,
         nvml_that_hangs,
         each_side_has_few_rights,

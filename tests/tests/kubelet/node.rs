@@ -411,6 +411,19 @@ impl Node {
         assert_eq!(self.kubelet.ask(call), json!(true), "it has been answered");
     }
 
+    /// Prepares claims and cancels that, at the same moment as it unprepares them; returns how this was answered.
+    pub(crate) fn cancelled(&mut self, names: &[&str]) -> Value {
+        let service = self.services().remove(0);
+        let locked = self.scratch.join("plugins/gpu.nvidia.com/pu.lock");
+        let all = |method: &str| -> Value {
+            let of = |name: &&str| question(&service, method, name, &uid(name));
+            names.iter().map(of).collect()
+        };
+        let (first, then) = (all("NodePrepareResources"), all("NodeUnprepareResources"));
+        self.kubelet
+            .ask(json!({"cancelled": first, "calls": then, "locked": locked}))
+    }
+
     #[track_caller]
     fn call(&mut self, method: &str, name: &str) -> Value {
         let services = self.services();
