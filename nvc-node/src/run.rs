@@ -13,7 +13,7 @@ use log::LevelFilter;
 use nvc_generate::HookProgram;
 use nvc_program::hints::{Reader, one_line};
 use nvc_program::messages;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -118,19 +118,22 @@ fn be_cluster_side(options: &Options) -> Result<()> {
     if options.hook.is_empty() {
         install_hook(&options.state)?;
     }
-    let mut lock = File::options();
+    let lock = options.state.join("publisher.lock");
+    let mut made = File::options();
     // Whoever may read it could lock it for ever.
-    lock.write(true).create(true).truncate(false).mode(0o600);
-    let lock = lock.open(options.state.join("publisher.lock"));
-    let lock = lock.map_err(of_state)?;
+    made.write(true).create(true).truncate(false).mode(0o600);
+    made.open(&lock).map_err(of_state)?;
     let machine = sides::start(&word)?;
     let listeners = [services.listen(&word)?, registrations.listen(&word)?];
     let mut shown: Vec<PathBuf> = SHOWN.iter().map(Into::into).collect();
     shown.extend(options.pods.parent().map(Into::into));
+    shown.push(lock.clone());
     if let Some(kubeconfig) = &options.kubeconfig {
         shown.extend(api::directories(kubeconfig)?);
     }
     rights::cluster_side(&shown)?;
+    // Of a mount that is read-only, so that neither its bytes nor its mode can be changed.
+    let lock = File::open(lock).map_err(of_state)?;
     let cluster = ClusterSide {
         machine: machine.attend(),
         listeners,
@@ -186,10 +189,9 @@ async fn serve(options: &Options, side: ClusterSide) -> Result<()> {
     let mut servers = JoinSet::new();
     servers.spawn(services::serve(services, claims.clone(), stopping));
     if let Some(port) = options.health_port {
-        let listener = TcpListener::bind(("::", port)).await;
-        let listener = listener.map_err(|error| system("the port of the probes", &error))?;
         let registered = registration.clone();
-        lasting.spawn(probes::serve(listener, Probes { registered, world }));
+        probes::start(port, Probes { registered, world })
+            .map_err(|error| system("the port of the probes", &error))?;
     }
     let answers = Arc::new(Registration {
         info: PluginInfo {

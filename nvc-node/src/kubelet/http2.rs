@@ -2,7 +2,7 @@
 //!
 //! The kubelet's registration call has the socket's path there, and h2 answers that with a protocol error (up to
 //! Kubernetes 1.36). This is a state machine without I/O: it takes the peer's bytes and returns the calls that are
-//! complete and the bytes to send. It never uses HPACK's dynamic table for what it sends.
+//! complete and the bytes to send. Neither side uses HPACK's dynamic table.
 
 use std::borrow::Cow;
 
@@ -13,12 +13,10 @@ const HEAD_LEN: usize = 9;
 
 /// Limits. The largest message of a registration or a probe has some hundred bytes.
 const MAX_FRAME: usize = 16 << 10;
-const MAX_BLOCK: usize = 16 << 10;
+const MAX_BLOCK: usize = 4 << 10;
 const MAX_MESSAGE: usize = 4 << 10;
 const MAX_PATH: usize = 256;
 const MAX_STREAMS: usize = 4;
-/// The size of HPACK's dynamic table if nobody changes it.
-const MAX_TABLE: usize = 4096;
 /// The window of a connection and of a stream, likewise.
 const WINDOW: i64 = 65535;
 
@@ -41,6 +39,7 @@ const PADDED: u8 = 8;
 const PRIORITY: u8 = 0x20;
 
 // Settings.
+const HEADER_TABLE_SIZE: u16 = 1;
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
@@ -106,7 +105,9 @@ impl std::fmt::Debug for Connection {
 impl Default for Connection {
     fn default() -> Self {
         let mut decoder = Decoder::new();
-        decoder.set_max_allowed_table_size(MAX_TABLE);
+        // With a table, each byte of a block could stand for 4 KiB.
+        decoder.set_max_allowed_table_size(0);
+        decoder.set_max_table_size(0);
         Self {
             input: Vec::new(),
             is_greeted: false,
@@ -124,9 +125,15 @@ impl Connection {
     /// Returns the first bytes to send.
     pub fn greeting() -> Vec<u8> {
         let mut output = Vec::new();
-        let mut streams = MAX_CONCURRENT_STREAMS.to_be_bytes().to_vec();
-        streams.extend(number(MAX_STREAMS).to_be_bytes());
-        frame(&mut output, SETTINGS, 0, 0, &streams);
+        let mut settings = Vec::new();
+        for (setting, value) in [
+            (HEADER_TABLE_SIZE, 0),
+            (MAX_CONCURRENT_STREAMS, number(MAX_STREAMS)),
+        ] {
+            settings.extend(setting.to_be_bytes());
+            settings.extend(value.to_be_bytes());
+        }
+        frame(&mut output, SETTINGS, 0, 0, &settings);
         output
     }
 
@@ -268,7 +275,6 @@ impl Connection {
                 path = String::from_utf8(value.into_owned()).ok();
             }
         };
-        // Also of a call that is refused, since it changes the table.
         let decoded = self.decoder.decode_with_cb(&bytes, take);
         decoded.map_err(|_| Broken(COMPRESSION_ERROR))?;
         if self.streams.iter().any(|stream| stream.id == id) {

@@ -5,8 +5,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use nvc_testkit::harness::PYTHON;
@@ -262,6 +265,49 @@ pub(crate) fn idle_connections() {
     let descriptors = format!("/proc/{}/fd", daemon.pid());
     wait("few descriptors", || {
         fs::read_dir(&descriptors).unwrap().count() < 64
+    });
+}
+
+/// Those who send as much as they can, of what costs most, at the port that the whole cluster can reach: the kubelet's calls
+/// and probes are answered, within its limits.
+pub(crate) fn a_flood() {
+    let mut node = Node::new();
+    let port = free_port();
+    let command = node.command(&["--healthcheck-port", &port.to_string()]);
+    let mut daemon = node.spawn(command);
+    node.register(&mut daemon);
+    node.published();
+    // Header blocks of pairs, of which each copies the name of nearly 4 KiB that the first one has left in the table.
+    let frame = |id: u32, block: &[u8]| {
+        let len = u32::try_from(block.len()).unwrap().to_be_bytes();
+        [&len[1..], &[1, 5], &id.to_be_bytes(), block].concat()
+    };
+    let mut first = vec![0x40, 0x7f, 0x97, 0x1e];
+    first.extend(vec![b'a'; 3990]);
+    first.push(0);
+    let mut flood = [PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0], &frame(1, &first)].concat();
+    for id in (3..60).step_by(2) {
+        flood.extend(frame(id, &[0x7e, 0].repeat(8 << 10)));
+    }
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut stranger = TcpStream::connect(("::1", port)).unwrap();
+                    let _ = stranger.set_write_timeout(Some(Duration::from_secs(1)));
+                    // It may hang up at any byte.
+                    let _ = stranger.write_all(&flood);
+                }
+            });
+        }
+        let checked = panic::catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..8 {
+                check(&mut node, &mut daemon);
+            }
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        checked.unwrap();
     });
 }
 

@@ -113,6 +113,17 @@ pub(crate) fn each_side_has_few_rights() {
             "{line}: {mounts}"
         );
     }
+    // Nor is a file open for writing, but the log.
+    for fd in fs::read_dir(format!("/proc/{cluster}/fd")).unwrap() {
+        let fd = fd.unwrap().path();
+        let is_file = fs::metadata(&fd).is_ok_and(|is| is.is_file());
+        let is_log = fd.ends_with("1") || fd.ends_with("2");
+        let info = fd.to_string_lossy().replace("/fd/", "/fdinfo/");
+        let info = fs::read_to_string(info).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:\t"));
+        let is_written = flags.is_some_and(|flags| !flags.ends_with('0'));
+        assert!(!is_file || is_log || !is_written, "{info}");
+    }
     let device = node.driver.path("/dev/nvidia0");
     assert_ne!(
         File::open(&device).map_err(errno).err(),

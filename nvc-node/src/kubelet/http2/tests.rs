@@ -81,6 +81,19 @@ fn limits() {
         &[0x3f, 0xff, 0xff, 0x7f, 0x83],
     );
     assert_eq!(broken(&with(&table)), Some(COMPRESSION_ERROR));
+    // Nor is there any: no entry of 4 KiB can be had again by each byte that follows.
+    for again in [0xbe, 0x7e] {
+        let mut block = literal(vec![0x40], "a");
+        block.extend([1, b'b', again, 0]);
+        let mut bomb = Vec::new();
+        frame(&mut bomb, HEADERS, END_HEADERS, 1, &block);
+        assert_eq!(broken(&with(&bomb)), Some(COMPRESSION_ERROR));
+    }
+    assert!(
+        Connection::greeting()
+            .windows(6)
+            .any(|part| part == [0, 1, 0, 0, 0, 0])
+    );
     // More streams, or more bytes, than a registration has: that stream ends alone.
     let many: Vec<u8> = (0..8)
         .flat_map(|n| {
