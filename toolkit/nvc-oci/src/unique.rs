@@ -5,10 +5,9 @@
 
 use std::fmt;
 
+use libnvc::ErrorKind;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
-
-use crate::lenient::malformed;
 
 /// A value in which no object has a key twice.
 #[derive(Debug)]
@@ -20,7 +19,7 @@ pub(crate) struct Unique(pub(crate) Value);
 /// The parser's message, with line and column.
 pub fn parse(text: &str) -> libnvc::Result<Value> {
     let parsed = serde_json::from_str(text).map(|Unique(value)| value);
-    parsed.map_err(|error| malformed(error.to_string()))
+    parsed.map_err(|error| libnvc::Error::new(ErrorKind::Malformed, error.to_string()))
 }
 
 impl<'de> Deserialize<'de> for Unique {
