@@ -16,6 +16,7 @@ use crate::apply::mount::source::{ExpectedType, HostSources, ReadySource};
 use crate::apply::mount::tmpfs::{NewCover, NewProfile, NewTmpfs};
 use crate::apply::replace::NewFile;
 use crate::apply::steps::{Action, BindKind, Source, Step};
+use crate::apply::usable;
 use crate::container::{CgroupVersion, Container};
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
@@ -172,7 +173,9 @@ impl<'a> Preparation<'a, '_> {
             devices: None,
             skipped,
         };
-        let mut sources = HostSources::new(self.root, self.container.process.owner().0);
+        let user = usable::outside(self.container).map(|user| user.uid);
+        let user = user.unwrap_or_else(|| self.container.owner().0);
+        let mut sources = HostSources::new(self.root, user);
         let mut before_cache = 0;
         let mut devices = Vec::new();
         let mut nodes = Vec::new();

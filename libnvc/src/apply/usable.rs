@@ -52,7 +52,7 @@ pub(super) fn warn<'a>(
 
 /// Returns the user that the container's process will have, with the caller's numbers, and without groups that have none.
 /// None if the user has none, or is the process's already.
-fn outside(container: &Container) -> Option<ProcessUser> {
+pub(super) fn outside(container: &Container) -> Option<ProcessUser> {
     let user = container.user.as_ref()?;
     let read = |name| container.process.read(name).ok();
     let (users, groups) = (read("uid_map")?, read("gid_map")?);

@@ -11,8 +11,9 @@ use std::path::Path;
 
 use nvc_testkit::driver::Driver;
 use nvc_testkit::files;
+use serde_json::json;
 
-use super::modes::{Jit, Live, Specification};
+use super::modes::{Configure, Jit, Live, Specification};
 use super::row::{Row, row};
 
 const MPS: &str = "/tmp/nvidia-mps";
@@ -24,6 +25,8 @@ const USER: u32 = 4242;
 
 const OWN_SEARCH: &str =
     "specifications and jit-cdi never have the directory of MPS, as upstream's";
+const OF_ROOT: &str =
+    "the container's process is still root's, and its caller does not say what it will be";
 const BY_PATH: &str = "the engine opens the file later, by its path";
 
 pub(crate) fn rows() -> Vec<Row> {
@@ -52,13 +55,18 @@ fn mps() -> Vec<Row> {
         attacked("exchanged_a_link_for_mps").service(link(MPS, PRIVATE), nothing),
         attacked("exchanged_a_file_then_a_link_for_mps").service(file(MPS), link(MPS, PRIVATE)),
         attacked("exchanged_a_directory_then_a_link_for_mps").service(nothing, link(MPS, PRIVATE)),
-        attacked("exchanged_a_users_directory_for_mps").service(
-            |host| {
-                fs::write(host.path(MPS).join("mark"), "").unwrap();
-                chown(host.path(MPS), Some(USER), None).unwrap();
-            },
-            nothing,
-        ),
+        attacked("exchanged_a_users_directory_for_mps").service(users_mps, nothing),
+        row("exchanged_the_containers_users_mps")
+            .host(prepare)
+            .service(users_mps, nothing)
+            .container(|config| config["process"]["user"] = json!({ "uid": USER, "gid": USER }))
+            .expect(|expected| expected.host("/tmp/nvidia-mps/mark", "/tmp/nvidia-mps/mark"))
+            .but(&[Configure], OF_ROOT, |expected| {
+                expected.nothing("/tmp/nvidia-mps/mark")
+            })
+            .but(&[Jit, Specification, Live], OWN_SEARCH, |expected| {
+                expected.nothing("/tmp/nvidia-mps/mark")
+            }),
         attacked("exchanged_a_file_for_mps")
             .service(file(MPS), nothing)
             .expect(|expected| expected.nothing(MPS)),
@@ -164,6 +172,12 @@ fn prepare(host: &Driver) {
 }
 
 fn nothing(_: &Driver) {}
+
+/// The directory of an MPS server that an ordinary user started.
+fn users_mps(host: &Driver) {
+    fs::write(host.path(MPS).join("mark"), "").unwrap();
+    chown(host.path(MPS), Some(USER), None).unwrap();
+}
 
 fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
