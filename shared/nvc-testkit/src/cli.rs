@@ -176,7 +176,9 @@ impl Run {
             command.args(words).arg(program.as_ref());
         }
         command.env_clear().env("PATH", PATH).env("LANG", "C");
-        command.current_dir("/").stdin(Stdio::null());
+        // crun gives a container's streams to the container's user, and /dev/null is the machine's.
+        let (nothing, _) = std::io::pipe().unwrap_or_else(|error| panic!("{error}"));
+        command.current_dir("/").stdin(nothing);
         let name = program.as_ref().file_name().unwrap_or_default();
         let is_ours = name.to_string_lossy().starts_with("nvidia-");
         Self { command, is_ours }

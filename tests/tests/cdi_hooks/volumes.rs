@@ -1,6 +1,7 @@
 //! Tests hooks under real runtimes in containers with volumes.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use nvc_testkit::cli::{self, Run};
@@ -75,6 +76,8 @@ pub(super) fn volumes_stay_in_a_user_namespace(runtime: &str) {
     chown(FIRST, &mine);
     chown(FIRST + 1000, &volume);
     let before = nvc_testkit::tree::Tree::with_traces(&volume).unwrap();
+    let machines = || fs::metadata("/dev/null").map(|null| null.uid()).unwrap();
+    let owner = machines();
     let mounts = bundle.config["mounts"].as_array_mut().unwrap();
     for (place, source) in [("/data", &volume), ("/mine", &mine)] {
         mounts.push(
@@ -89,6 +92,7 @@ pub(super) fn volumes_stay_in_a_user_namespace(runtime: &str) {
     linux["devices"] = json!([]);
     bundle.config["process"]["args"][2] = "true".into();
     bundle.succeeds(runtime);
+    assert_eq!(machines(), owner);
     let after = nvc_testkit::tree::Tree::with_traces(&volume).unwrap();
     assert_eq!(after.changes_since(&before), Vec::<String>::new());
     assert!(mine.join("merged").is_symlink());
