@@ -182,8 +182,9 @@ run_crun() { # RUNTIME
   for file in test_*.py; do
     case $file in test_checkpoint_restore.py) continue ;; esac
     wanted "$file" || continue
-    # A test that fails is a line of the results. A pipe, because crun gives a container's standard error to the container's user.
-    { OCI_RUNTIME=$1 INIT=$kept/init timeout 600 python3 "$file" 2> >(cat >> "$log") || true; } |
+    # A test that fails is a line of the results. crun gives a container's streams to the container's user: the errors are a
+    # pipe, and the input is not the machine's /dev/null, which the caller of this script may have given it.
+    { OCI_RUNTIME=$1 INIT=$kept/init timeout 600 python3 "$file" 2> >(cat >> "$log") < /dev/null || true; } |
       sed -n "s/^\(\(not \)\{0,1\}ok\) [0-9]* - /\1 0 $(basename "$file" .py): /p"
   done
 }
