@@ -10,11 +10,12 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag, openat};
+use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
 use crate::container::ContainerProcess;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::files::{try_lock, unlock};
 
 mod holder;
 
@@ -29,11 +30,10 @@ const HOLDER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// on a busy machine a single check can come late, just when the holder has ended.
 const MAX_UNFIT_HOLDERS: u32 = 5;
 
-/// The held lock, released on drop, though a child that is about to execute a program has the file open too, and when
-/// the process ends.
+/// The held lock, released on drop and when the process ends.
 #[derive(Debug)]
 pub(super) struct ContainerLock {
-    _lock: Option<Flock<OwnedFd>>,
+    lock: Option<OwnedFd>,
 }
 
 impl ContainerLock {
@@ -51,28 +51,28 @@ impl ContainerLock {
                 openat(process.root(), ".", flags, Mode::empty()),
             ),
         };
-        let mut file = match found {
+        let file = match found {
             Ok(fd) => fd,
             Err(errno) => {
                 log::debug!(
                     "not locking the container: open {}: {errno}",
                     name.display()
                 );
-                return Ok(Self { _lock: None });
+                return Ok(Self { lock: None });
             }
         };
         let begin = Instant::now();
         let (mut looked, mut unfit) = (begin, 0);
         loop {
-            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(lock) => return Ok(Self { _lock: Some(lock) }),
-                Err((unlocked, Errno::EWOULDBLOCK)) => file = unlocked,
-                Err((_, errno)) => {
+            match try_lock(&file) {
+                Ok(()) => return Ok(Self { lock: Some(file) }),
+                Err(Errno::EWOULDBLOCK) => {}
+                Err(errno) => {
                     log::debug!(
                         "not locking the container: flock {}: {errno}",
                         name.display()
                     );
-                    return Ok(Self { _lock: None });
+                    return Ok(Self { lock: None });
                 }
             }
             if looked.elapsed() > HOLDER_CHECK_INTERVAL {
@@ -87,7 +87,7 @@ impl ContainerLock {
                         "not waiting for {}: it is locked by a process that cannot be configuring the container",
                         name.display()
                     );
-                    return Ok(Self { _lock: None });
+                    return Ok(Self { lock: None });
                 }
             }
             if begin.elapsed() > TIMEOUT {
@@ -99,5 +99,13 @@ impl ContainerLock {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
+    }
+}
+
+impl Drop for ContainerLock {
+    fn drop(&mut self) {
+        // A child that is about to execute a program has the file open too. If this fails, the lock ends with the
+        // process.
+        let _ = self.lock.as_ref().map(unlock);
     }
 }

@@ -1,9 +1,31 @@
-//! Wraps calls on open files that nix lacks or restricts: getdents64(2), FIONREAD.
+//! Wraps calls on open files that nix lacks or restricts: flock(2), getdents64(2), FIONREAD.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
 
 use nix::errno::Errno;
+
+/// Locks a file for this open file description alone, as flock(2) does. nix's lock panics if it cannot be released.
+///
+/// # Errors
+/// `EWOULDBLOCK` if another has locked it; the system's.
+pub(crate) fn try_lock(file: impl AsFd) -> Result<(), Errno> {
+    flock(file, libc::LOCK_EX | libc::LOCK_NB)
+}
+
+/// Releases a lock.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn unlock(file: impl AsFd) -> Result<(), Errno> {
+    flock(file, libc::LOCK_UN)
+}
+
+fn flock(file: impl AsFd, operation: c_int) -> Result<(), Errno> {
+    // SAFETY: the call takes no pointers, and the descriptor is open while borrowed.
+    let ret = unsafe { libc::flock(file.as_fd().as_raw_fd(), operation) };
+    Errno::result(ret).map(drop)
+}
 
 /// Replaces a buffer's content by the next entries of a directory (struct linux_dirent64), as many as fit into its
 /// capacity. Leaves it empty after the last one.
@@ -42,6 +64,17 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+
+    #[test]
+    fn a_lock_excludes_others_until_it_is_released() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let [one, other] = [(); 2].map(|()| File::open(file.path()).unwrap());
+        try_lock(&one).unwrap();
+        assert_eq!(try_lock(&one), Ok(()));
+        assert_eq!(try_lock(&other), Err(Errno::EWOULDBLOCK));
+        unlock(&one).unwrap();
+        assert_eq!(try_lock(&other), Ok(()));
+    }
 
     #[test]
     fn entries_arrive_in_parts() {

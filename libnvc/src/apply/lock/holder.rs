@@ -66,9 +66,8 @@ fn text_of(path: &str) -> Option<String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use nix::fcntl::{Flock, FlockArg};
-
     use super::*;
+    use crate::sys::files::try_lock;
 
     #[test]
     fn the_holder_is_who_took_the_lock() {
@@ -86,8 +85,7 @@ mod tests {
     fn the_kernel_says_the_same() {
         let file = tempfile::tempfile().unwrap();
         assert!(!may_configure(&file));
-        let copy = file.try_clone().unwrap();
-        let _lock = Flock::lock(copy, FlockArg::LockExclusiveNonblock).unwrap();
+        try_lock(&file).unwrap();
         let us = text_of("/proc/self/status").unwrap();
         let is_privileged = permitted(&us).unwrap() & only(SYS_ADMIN) != 0;
         assert_eq!(may_configure(&file), is_privileged);
