@@ -197,7 +197,7 @@ there_and_back() { # VERSION
   nothing_left
 }
 # NVIDIA has no such packages any more.
-purge_docker() { apt purge nvidia-docker nvidia-docker2; }
+purge_docker() { apt purge nvidia-docker nvidia-docker2 nvidia-dra-driver-gpu; }
 
 over_older() { # NAME VERSION CONFFILE FILE...
   local name=$1 old=$2 file=$3
