@@ -79,27 +79,23 @@ impl UpdateContext<'_, '_, '_> {
     /// Starts ldconfig if everything that it may change can be restored, because any remaining step can fail.
     pub(super) fn start<'a>(
         &mut self,
-        update: CacheUpdate<'a>,
+        mut update: CacheUpdate<'a>,
         folders: Box<Folders>,
     ) -> Result<Update<'a>> {
-        let etc = self.tree.root.resolve_directory(Path::new("/etc"));
-        let (mut ldconfig, news) = match update {
-            // There can be no cache.
-            CacheUpdate::Run(_, news) if etc.err() == Some(Errno::ENOENT) => {
-                let update = CacheUpdate::Builtin(&Loader::Plain, news);
-                return Ok(Update::Pending(update, folders));
-            }
-            CacheUpdate::Run(ldconfig, news) => (ldconfig, news),
-            builtin => return Ok(Update::Pending(builtin, folders)),
+        let CacheUpdate::Run(ldconfig, news) = &mut update else {
+            return Ok(Update::Pending(update, folders));
         };
         if !news.folders.is_empty() {
             ldconfig.search(&folders)?;
         }
-        let snapshot = self.take_snapshot()?;
+        let snapshot = self.take_snapshot(news)?;
         if !snapshot.is_complete() {
-            return Ok(Update::Pending(CacheUpdate::Run(ldconfig, news), folders));
+            return Ok(Update::Pending(update, folders));
         }
-        let started = self.start_ldconfig(&ldconfig, snapshot)?;
+        let started = self.start_ldconfig(ldconfig, snapshot)?;
+        let CacheUpdate::Run(_, news) = update else {
+            unreachable!("it was one above")
+        };
         Ok(Update::Started(started, news, folders))
     }
 
@@ -121,7 +117,7 @@ impl UpdateContext<'_, '_, '_> {
             }
             Update::Started(ldconfig, news, folders) => (ldconfig, news, folders),
             Update::Pending(CacheUpdate::Run(ldconfig, news), folders) => {
-                let snapshot = self.take_snapshot()?;
+                let snapshot = self.take_snapshot(&news)?;
                 (self.start_ldconfig(&ldconfig, snapshot)?, news, folders)
             }
         };
@@ -160,9 +156,10 @@ impl UpdateContext<'_, '_, '_> {
         )
     }
 
-    fn take_snapshot(&self) -> Result<Snapshot> {
+    fn take_snapshot(&self, news: &UpdateInput<'_>) -> Result<Snapshot> {
+        let directories = [news.directories, news.folders].concat();
         let tree = &self.tree;
-        Snapshot::take(&tree.root, self.descriptors, &tree.authority)
+        Snapshot::take(&tree.root, self.descriptors, &directories, &tree.authority)
     }
 
     fn start_ldconfig(

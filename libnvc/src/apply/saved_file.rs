@@ -30,6 +30,8 @@ pub(super) struct SavedFile {
     rights: Rights,
     name: String,
     previous: PreviousFile,
+    /// The file with ldconfig's name for a new file.
+    temporary: PreviousFile,
 }
 
 #[derive(Debug)]
@@ -51,12 +53,14 @@ impl SavedFile {
         name: &str,
         descriptors: BorrowedFd<'_>,
     ) -> Result<Self, Errno> {
-        let previous = rights.open_old(|| PreviousFile::at(&parent, name, descriptors))?;
+        let at = |name: &str| rights.open_old(|| PreviousFile::at(&parent, name, descriptors));
+        let (previous, temporary) = (at(name)?, at(&temporary(name))?);
         Ok(Self {
             parent,
             rights,
             name: name.to_owned(),
             previous,
+            temporary,
         })
     }
 
@@ -90,10 +94,10 @@ impl SavedFile {
 
     /// Returns true if the saved file can be restored.
     pub(super) fn can_come_back(&self) -> bool {
-        !matches!(
-            self.previous,
-            PreviousFile::Other(_) | PreviousFile::TooLarge(_)
-        )
+        let can = |previous: &PreviousFile| {
+            !matches!(previous, PreviousFile::Other(_) | PreviousFile::TooLarge(_))
+        };
+        can(&self.previous) && can(&self.temporary)
     }
 
     /// Returns true if the name is that of a directory.
@@ -101,43 +105,53 @@ impl SavedFile {
         matches!(&self.previous, PreviousFile::Other(stat) if kind(stat) == SFlag::S_IFDIR)
     }
 
-    /// Returns true if the file is too large to be restored.
-    pub(super) fn is_too_large(&self) -> bool {
-        matches!(self.previous, PreviousFile::TooLarge(_))
+    /// Returns the name of a file that is too large to restore, if there is one.
+    pub(super) fn too_large(&self) -> Option<String> {
+        match (&self.previous, &self.temporary) {
+            (PreviousFile::TooLarge(_), _) => Some(self.name.clone()),
+            (_, PreviousFile::TooLarge(_)) => Some(temporary(&self.name)),
+            _ => None,
+        }
     }
 
     /// Returns true if reading the file would wait for a writer.
     pub(super) fn is_fifo(&self) -> bool {
-        matches!(&self.previous, PreviousFile::Other(stat) if kind(stat) == SFlag::S_IFIFO)
+        self.previous.is_fifo()
     }
 
     /// Returns true if writing a new file would wait for a reader.
-    pub(super) fn is_obstructed_by_fifo(&self) -> Result<bool, Errno> {
-        let found = look(&self.parent, &temporary(&self.name))?;
-        Ok(found.is_some_and(|stat| kind(&stat) == SFlag::S_IFIFO))
+    pub(super) fn is_obstructed_by_fifo(&self) -> bool {
+        self.temporary.is_fifo()
     }
 
-    /// Removes an unfinished file of this or an earlier run, for good: ldconfig would write into it and all its hard
-    /// links.
+    /// Removes an earlier run's unfinished file: ldconfig would write into it and all its hard links.
     pub(super) fn clear_way(&self) -> Result<(), Errno> {
-        let temporary = temporary(&self.name);
-        match look(&self.parent, &temporary)? {
-            Some(stat) if kind(&stat) == SFlag::S_IFREG => {
-                self.rights.act(|| remove(&self.parent, &temporary))
-            }
+        match self.temporary {
+            PreviousFile::File(_) => self
+                .rights
+                .act(|| remove(&self.parent, &temporary(&self.name))),
             _ => Ok(()),
         }
     }
 
-    /// Restores the file.
+    /// Restores the file, and the one with the new file's name.
     pub(super) fn put_back(&self) -> Result<(), Errno> {
         match self.rights {
             // Then nothing has changed.
             Rights::Nothing => Ok(()),
-            rights => {
-                self.clear_way()?;
-                rights.act(|| self.put_back_name(&temporary(&self.name)))
-            }
+            rights => rights.act(|| self.put_back_both()),
+        }
+    }
+
+    fn put_back_both(&self) -> Result<(), Errno> {
+        let temporary = temporary(&self.name);
+        if !self.is_obstructed(&temporary)? {
+            remove(&self.parent, &temporary)?; // ldconfig may have left it
+        }
+        let done = self.put_back_name(&temporary);
+        match &self.temporary {
+            PreviousFile::File(file) => done.and(self.make_again(file, &temporary)?),
+            _ => done,
         }
     }
 
@@ -168,6 +182,20 @@ impl SavedFile {
                 Some(now) if same(&now, old) => Ok(()),
                 _ => Err(Errno::EOPNOTSUPP),
             },
+        }
+    }
+
+    /// Returns true if an obstacle for ldconfig, other than a file, is still there.
+    fn is_obstructed(&self, temporary: &str) -> Result<bool, Errno> {
+        match &self.temporary {
+            PreviousFile::Missing | PreviousFile::File(_) => Ok(false),
+            PreviousFile::Link(target) => {
+                Ok(readlinkat(&self.parent, temporary).is_ok_and(|now| now == *target))
+            }
+            PreviousFile::Other(obstacle) | PreviousFile::TooLarge(obstacle) => {
+                let now = look(&self.parent, temporary)?;
+                Ok(now.is_some_and(|now| same(&now, obstacle)))
+            }
         }
     }
 
@@ -224,6 +252,10 @@ impl PreviousFile {
             SFlag::S_IFLNK => readlinkat(&found, "").map(Self::Link),
             _ => Ok(Self::Other(stat)),
         }
+    }
+
+    fn is_fifo(&self) -> bool {
+        matches!(self, Self::Other(stat) if kind(stat) == SFlag::S_IFIFO)
     }
 }
 
@@ -308,17 +340,19 @@ mod tests {
             let all = caps::read(None, caps::CapSet::Permitted).unwrap();
             caps::set(None, caps::CapSet::Effective, &all).unwrap();
             for rights in [Rights::AsOwner, Rights::Full] {
-                let path = dir.path().join("list");
-                fs::write(&path, "secret").unwrap();
-                fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
-                    .unwrap();
-                chown(&path, Some(0), Some(0)).unwrap();
-                let kept = take(rights);
-                assert!(kept.file().is_none() && !kept.can_come_back());
-                fs::remove_file(&path).unwrap();
-                let _ = kept.put_back();
-                let left = fs::read_dir(dir.path()).unwrap();
-                assert_eq!(left.count(), 0, "{rights:?}");
+                for name in ["list", "list~"] {
+                    let path = dir.path().join(name);
+                    fs::write(&path, "secret").unwrap();
+                    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+                        .unwrap();
+                    chown(&path, Some(0), Some(0)).unwrap();
+                    let kept = take(rights);
+                    assert!(kept.file().is_none() && !kept.can_come_back(), "{name}");
+                    fs::remove_file(&path).unwrap();
+                    let _ = kept.put_back();
+                    let left = fs::read_dir(dir.path()).unwrap();
+                    assert_eq!(left.count(), 0, "{name} {rights:?}");
+                }
             }
             // The owner's own file comes back.
             fs::write(dir.path().join("list"), "old").unwrap();

@@ -39,7 +39,12 @@ fn is_refused(root: Root, text: &str) {
 
 /// A copy would allocate every hole.
 pub(crate) fn large_files_are_not_kept() {
-    for name in ["/etc/ld.so.cache", "/var/cache/ldconfig/aux-cache"] {
+    for name in [
+        "/etc/ld.so.cache",
+        "/etc/ld.so.cache~",
+        "/var/cache/ldconfig/aux-cache",
+        "/var/cache/ldconfig/aux-cache~",
+    ] {
         let root = Root::new();
         fs::create_dir_all(root.join("/var/cache/ldconfig")).unwrap();
         File::create(root.join(name))
@@ -90,6 +95,7 @@ pub(crate) fn leases_are_not_waited_for() {
     for name in [
         "/etc/ld.so.conf",
         "/etc/ld.so.cache",
+        "/etc/ld.so.cache~",
         "/var/cache/ldconfig/aux-cache",
     ] {
         let root = Root::new();
@@ -103,6 +109,8 @@ pub(crate) fn leases_are_not_waited_for() {
         let holder = Helper::start(&mut holder, "ready").unwrap();
         let why = "another process holds a lease on it";
         let (done, _root) = take_snapshot(root);
+        // A new file is reported by its final name.
+        let name = name.trim_end_matches('~');
         let text = format!("ldconfig would block: {name}: {why}");
         assert_eq!(done.unwrap_err().message(), text);
         drop(holder);

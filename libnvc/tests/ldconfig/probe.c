@@ -11,7 +11,7 @@ int attempt_everything(void);
 
 int main(int argc, char **argv)
 {
-	const char *mode = argc > 6 ? argv[6] : "";
+	const char *mode = argc > 5 ? argv[5] : "";
 	if (!strcmp(mode, "/exit")) {
 		fprintf(stderr, "first words\nlast words\n");
 		return 7;

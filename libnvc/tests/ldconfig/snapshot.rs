@@ -2,7 +2,6 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nvc_testkit::tree::Tree;
@@ -27,18 +26,26 @@ pub(crate) fn an_ordinary_root_comes_back() {
     comes_back(&Root::new());
 }
 
-/// Links are none of ldconfig's business: one to an older library, and a dangling one.
-pub(crate) fn links_stay() {
+pub(crate) fn redirected_links_come_back() {
     let root = Root::new();
+    // An older library of the same name, to which the link points: ldconfig changes the link.
     root.add_library("libnew.so.0.9", "libnew.so.1");
-    let at = |name: &str| root.join(LIBRARY_DIR).join(name);
-    symlink("libnew.so.0.9", at("libnew.so.1")).unwrap();
-    symlink("somewhere", at("libother.so")).unwrap();
-    Run::default().host(&root).unwrap();
-    assert!(root.has_new_library());
-    let leads = |name| fs::read_link(at(name)).unwrap();
-    assert_eq!(leads("libnew.so.1"), Path::new("libnew.so.0.9"));
-    assert_eq!(leads("libother.so"), Path::new("somewhere"));
+    let directory = root.join(LIBRARY_DIR);
+    symlink("libnew.so.0.9", directory.join("libnew.so.1")).unwrap();
+    // One in a directory of ld.so.conf.d, and one in a subdirectory for newer CPUs.
+    fs::write(root.join("/etc/ld.so.conf.d/more.conf"), "/opt/more\n").unwrap();
+    let features = directory.join("glibc-hwcaps/x86-64-v2");
+    fs::create_dir_all(&features).unwrap();
+    fs::create_dir_all(root.join("/opt/more")).unwrap();
+    for target in [&features, &root.join("/opt/more")] {
+        fs::copy(
+            directory.join("libnew.so.1.0"),
+            target.join("libnew.so.1.0"),
+        )
+        .unwrap();
+        symlink("somewhere", target.join("libother.so")).unwrap();
+    }
+    comes_back(&root);
 }
 
 pub(crate) fn a_cache_of_unusual_kind_comes_back() {
@@ -71,24 +78,42 @@ pub(crate) fn notes_come_back() {
     comes_back(&root);
 }
 
-/// ldconfig's directory goes if it was not there, unless it contains something else.
+/// ldconfig's directory goes, so that `configure` can remove those above it, which it created while ldconfig ran. One of
+/// them may be the target of a link of the image.
 pub(crate) fn directories_of_notes_go() {
-    for kept in [None, Some("kept")] {
-        let root = Root::new();
-        let notes = root.join("/var/cache/ldconfig");
-        fs::remove_dir_all(&notes).unwrap_or_default();
-        fs::create_dir_all(notes.parent().unwrap()).unwrap();
-        let change = || {
-            fs::create_dir_all(&notes).unwrap();
-            for name in ["aux-cache", "aux-cache~"].into_iter().chain(kept) {
-                fs::write(notes.join(name), "new").unwrap();
+    let notes = "/var/cache/ldconfig";
+    for (missing, target) in [
+        ("/var", None),
+        ("/var/cache", None),
+        ("/var", Some("elsewhere")),
+        ("/var/cache", Some("../elsewhere/cache")),
+        (notes, Some("../../elsewhere")),
+    ] {
+        for kept in [None, Some("kept")] {
+            let root = Root::new();
+            let (at, notes) = (root.join(missing), root.join(notes));
+            fs::remove_dir_all(&at).unwrap_or_default();
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            let change = || {
+                if let Some(target) = target {
+                    fs::create_dir_all(at.parent().unwrap().join(target)).unwrap();
+                }
+                fs::create_dir_all(&notes).unwrap();
+                for name in ["aux-cache", "aux-cache~"].into_iter().chain(kept) {
+                    fs::write(notes.join(name), "new").unwrap();
+                }
+            };
+            if let Some(target) = target {
+                symlink(target, &at).unwrap();
             }
-        };
-        Run::default().restoring(&root, change).unwrap();
-        let left = fs::read_dir(&notes).into_iter().flatten();
-        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, Vec::from_iter(kept));
-        assert_eq!(notes.exists(), kept.is_some());
+            Run::default().restoring(&root, change).unwrap();
+            let left = fs::read_dir(&notes).into_iter().flatten();
+            let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(left, Vec::from_iter(kept), "{missing} -> {target:?}");
+            let is_gone = kept.is_none() && at != notes;
+            assert_eq!(!notes.exists(), is_gone, "{missing} -> {target:?}");
+            assert!(notes.parent().unwrap().exists(), "another's is gone");
+        }
     }
 }
 
@@ -110,18 +135,19 @@ pub(crate) fn obstacles_stay() {
     }
 }
 
-/// An unfinished file of an earlier run, into which ldconfig would write, and into its hard links.
-pub(crate) fn unfinished_files_go() {
+/// An unfinished file of an earlier run, into which ldconfig would write, and its hard links.
+pub(crate) fn unfinished_files_come_back() {
     for name in ["/etc/ld.so.cache~", "/var/cache/ldconfig/aux-cache~"] {
         let root = Root::new();
         fs::create_dir_all(root.join("/var/cache/ldconfig")).unwrap();
+        fs::write(root.join(name), "unfinished").unwrap();
+        comes_back(&root);
         fs::write(root.join("/etc/precious"), "precious").unwrap();
-        let before = Tree::of(&root.path).unwrap();
+        fs::remove_file(root.join(name)).unwrap();
         fs::hard_link(root.join("/etc/precious"), root.join(name)).unwrap();
-        let run = Run::default();
-        run.restoring(&root, || run.host(&root).unwrap()).unwrap();
-        let after = Tree::of(&root.path).unwrap();
-        assert_eq!(after.changes_since(&before), [""; 0], "{name}");
+        comes_back(&root);
+        let inode = |path: &str| fs::metadata(root.join(path)).unwrap().ino();
+        assert_eq!(inode(name), inode("/etc/precious"));
     }
 }
 
@@ -172,6 +198,15 @@ pub(crate) fn a_huge_configuration_is_not_read_to_its_end() {
     let start = Instant::now();
     Run::default().restoring(&root, || {}).unwrap();
     assert!(start.elapsed() < Duration::from_secs(45));
+}
+
+pub(crate) fn others_links_stay() {
+    let root = Root::new();
+    let link = root.join(LIBRARY_DIR).join("libother.so");
+    let run = Run::default();
+    run.restoring(&root, || symlink("/opt/libother.so", &link).unwrap())
+        .unwrap();
+    assert!(link.is_symlink());
 }
 
 pub(crate) fn a_hostile_root_is_only_looked_at() {

@@ -66,7 +66,9 @@ impl Root {
     }
 
     pub(crate) fn has_new_library(&self) -> bool {
+        let link = fs::read_link(self.join(LIBRARY_DIR).join("libnew.so.1"));
         self.cached().contains("libnew.so.1 ")
+            && link.is_ok_and(|target| target == Path::new("libnew.so.1.0"))
     }
 }
 
@@ -151,7 +153,7 @@ impl Run {
     pub(crate) fn restoring(self, root: &Root, change: impl FnOnce() + Send) -> Result<(), Error> {
         self.in_namespace(root, |rootfs| {
             let descriptors = File::open("/proc/thread-self/fd").unwrap();
-            let memory = Snapshot::of_root_alone(rootfs, descriptors)?;
+            let memory = Snapshot::of_root_alone(rootfs, descriptors, &library_directories())?;
             memory.clear_way()?;
             change();
             memory.restore()

@@ -18,7 +18,7 @@ mod world;
 use shifted::{a_container_of_shifted_users, an_idmapped_root, closed_nodes};
 use volumes::{
     a_directory_of_the_hosts, a_directory_that_its_owner_may_not_write, an_idmapped_volume,
-    another_tenants_links, the_hosts_cache,
+    another_tenants_links, links_beside_libraries, the_hosts_cache,
 };
 use world::{Root, World};
 
@@ -55,6 +55,7 @@ fn main() -> ExitCode {
     tests.extend(nvc_testkit::tests![&needs;
         a_directory_of_the_hosts,
         the_hosts_cache,
+        links_beside_libraries,
         a_directory_that_its_owner_may_not_write,
         another_tenants_links,
     ]);

@@ -93,6 +93,23 @@ fn warns(line: Run, warning: &str) {
     assert!(done.stderr.contains(warning), "{done:?}");
 }
 
+/// ldconfig creates links where the container's root may, and in no other directory.
+pub(crate) fn links_beside_libraries() {
+    let (world, volume) = world("vol");
+    fs::write(world.root.join("etc/ld.so.conf"), "/vol\n").unwrap();
+    let library = world.driver.library("libnvidia-ml");
+    fs::copy(library, volume.join("libnvidia-ml.so.99")).unwrap();
+    let before = Tree::of(&volume).unwrap();
+    let (child, pid) = container(&world, &mounted(&world, "vol"));
+    warns(run(&world, pid, &host_ldconfig()), "/vol/libnvidia-ml.so.1");
+    assert_eq!(Tree::of(&volume).unwrap().changes_since(&before), [""; 0]);
+    own(&volume, FIRST);
+    warns(run(&world, pid, &host_ldconfig()), "/vol/libnvidia-ml.so.1");
+    let link = fs::symlink_metadata(volume.join("libnvidia-ml.so.1")).unwrap();
+    assert_eq!(link.uid(), FIRST);
+    end(child);
+}
+
 /// The container's root may write its own directories whatever their modes, and so may ldconfig.
 pub(crate) fn a_directory_that_its_owner_may_not_write() {
     let world = World::new(&Builder::default(), FIRST);

@@ -61,7 +61,7 @@ pub(super) fn end(
     let (text, reason) = match ended {
         Termination::Exited(code) => (
             format!("process {path} failed with error code: {code}"),
-            None,
+            said.and_then(reason),
         ),
         Termination::Signalled(signal) => (
             format!("process {path} terminated with signal {signal}"),
@@ -82,10 +82,40 @@ pub(super) fn end(
     };
     let error = Error::new(ErrorKind::LdCache, text);
     match (said, reason) {
-        (_, Some(reason)) => error.hint(reason),
+        (Some(said), Some(reason)) => error.hint(format!("ldconfig printed \"{said}\": {reason}")),
         (Some(said), None) => error.hint(format!("ldconfig printed \"{said}\"")),
+        (None, Some(reason)) => error.hint(reason),
         (None, None) => error,
     }
+}
+
+/// Translates a system error in ldconfig's output.
+fn reason(said: &str) -> Option<&'static str> {
+    const REASONS: [(&str, &str); 5] = [
+        (
+            "read-only file system",
+            "the container's root is read-only, and its /etc/ld.so.cache must be written",
+        ),
+        (
+            "file too large",
+            "the cache is limited to 64 MiB, and by the caller's limit (ulimit -f)",
+        ),
+        (
+            "permission denied",
+            "the owner of the container's root must be able to write its /etc",
+        ),
+        (
+            "no space left",
+            "the file system of the container's root is full",
+        ),
+        (
+            "quota exceeded",
+            "the file system of the container's root is full",
+        ),
+    ];
+    let said = said.to_ascii_lowercase();
+    let mut known = REASONS.into_iter();
+    Some(known.find(|(words, _)| said.contains(words))?.1)
 }
 
 fn signal_reason(signal: i32) -> Option<&'static str> {
@@ -120,7 +150,10 @@ mod tests {
             "process /sbin/ldconfig failed with error code: 1"
         );
         let hint = error.advice().unwrap();
-        assert!(hint.contains(said), "{hint}");
+        assert!(
+            hint.contains(said) && hint.contains("root is read-only"),
+            "{hint}"
+        );
         let error = end(Termination::Signalled(9), path, None, second);
         assert_eq!(
             error.message(),

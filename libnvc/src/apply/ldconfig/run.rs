@@ -225,13 +225,8 @@ impl PreparedLdconfig {
         let root = rootfs.try_clone_to_owned();
         let root = RootDir::from_fd(root.map_err(|e| cannot_start(errno_of(&e)))?);
         let configuration = self.configuration(&root, from_image);
-        let configured = match configuration {
-            Some(_) => sandbox::CONFIGURATION,
-            None => c"/etc/ld.so.conf",
-        };
-        // Links are made by us, where the plan wants them: -X.
-        let options = [c"-X", c"-f", configured, c"-C", c"/etc/ld.so.cache"];
-        arguments.extend(options.map(CStr::to_owned));
+        let options = options(&root, configuration.is_some())?;
+        arguments.extend(options.iter().map(|&option| option.to_owned()));
         arguments.extend_from_slice(&self.directories);
         log::info!("executing {}", path.display());
 
@@ -353,6 +348,22 @@ fn image_program(
         return Err(program::not_a_file(&path));
     }
     Ok(Some((above_streams(file).map_err(failed)?, path)))
+}
+
+/// Returns the options of its command line: without an /etc there can be no cache, and only links are created. The
+/// configuration is the sandbox's if it has one.
+fn options(root: &RootDir, is_sandboxs: bool) -> Result<&'static [&'static CStr]> {
+    if matches!(
+        root.resolve_directory(Path::new("/etc")),
+        Err(Errno::ENOENT)
+    ) {
+        log::info!("not updating the ld.so.cache: the image has no /etc");
+        return Ok(&[c"-N"]);
+    }
+    if is_sandboxs {
+        return Ok(&[c"-f", sandbox::CONFIGURATION, c"-C", c"/etc/ld.so.cache"]);
+    }
+    Ok(&[c"-f", c"/etc/ld.so.conf", c"-C", c"/etc/ld.so.cache"])
 }
 
 /// Reads the child's report of a failure before exec; None if the program was executed.
