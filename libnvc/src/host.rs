@@ -56,6 +56,7 @@ pub use cuda::{CudaFacts, cuda_facts};
 pub use device::{DeviceInfo, FailedGpu};
 pub use file::{DriverFile, FileClass, FileLink, NamedLibrary};
 pub(crate) use identity::mapped;
+pub(crate) use identity::overflow_uid;
 pub use identity::{Identity, in_user_namespace};
 pub(crate) use imex::ImexChannels;
 pub use integrated::discrete_gpus;

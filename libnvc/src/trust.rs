@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{FileStat, Mode};
 
-use crate::host::in_user_namespace;
+use crate::host::{in_user_namespace, overflow_uid};
 
 mod accounts;
 mod acl;
@@ -166,8 +166,7 @@ impl Caller {
 /// map, the host's root among them: these owners cannot be distinguished. The caller has no more rights in the namespace
 /// than outside.
 fn is_unmapped(id: u32) -> bool {
-    let text = std::fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
-    id == text.trim().parse().unwrap_or(65534) && in_user_namespace()
+    id == overflow_uid().unwrap_or(65534) && in_user_namespace()
 }
 
 /// Returns true if a directory protects its users' files from each other.

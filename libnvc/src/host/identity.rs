@@ -42,7 +42,7 @@ impl Identity {
     /// `open failed: /proc/sys/kernel/overflowuid: <cause>`, and the same for the group.
     pub fn overflow() -> Result<Self> {
         let overflow = Self {
-            uid: overflow_id("/proc/sys/kernel/overflowuid")?,
+            uid: overflow_uid()?,
             gid: overflow_id("/proc/sys/kernel/overflowgid")?,
         };
         // Without the maps, the kernel presumably has no user namespaces.
@@ -94,6 +94,11 @@ impl Identity {
 fn group_of_users(mode: u32, group: u32) -> Option<u32> {
     let is_for = |bits: u32| mode & bits == bits;
     (!is_for(0o006) && is_for(0o060) && group != 0).then_some(group)
+}
+
+/// Returns the user as whom the kernel shows those that a user namespace does not map.
+pub(crate) fn overflow_uid() -> Result<u32> {
+    overflow_id("/proc/sys/kernel/overflowuid")
 }
 
 fn overflow_id(path: &str) -> Result<u32> {
