@@ -43,14 +43,6 @@ pub fn parse(text: &[u8]) -> Result<Spec> {
     decode::spec(tree(text)?)
 }
 
-/// Checks that a text is JSON without duplicate keys; the error has line and column.
-///
-/// # Errors
-/// It is not.
-pub fn check_json(text: &str) -> Result<()> {
-    unique::parse(text).map(drop)
-}
-
 /// Parses a text. Text that looks like JSON is parsed as JSON first, which is faster.
 fn tree(text: &[u8]) -> Result<Value> {
     if text.len() > MAX_SIZE {

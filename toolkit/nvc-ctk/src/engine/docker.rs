@@ -208,7 +208,7 @@ fn parse(path: &Path, text: &str) -> Result<CstRootNode> {
         let text = format!("{}: {error}", path.display());
         Error::new(ErrorKind::Malformed, text)
     };
-    nvc_cdi::check_json(text).map_err(|error| {
+    nvc_oci::unique::parse(text).map_err(|error| {
         let error = malformed(error.message());
         let is_comment = |line: &str| line.trim_start().starts_with("//");
         if text.lines().any(is_comment) {
