@@ -29,8 +29,10 @@ pub(crate) use call::Call;
 
 /// The first argument of the machine side, which no user gives: `--machine-side=WORD`, the word of its sockets.
 pub(crate) const MARKER: &str = "--machine-side=";
-/// Seconds that NVML may take for a claim, unless somebody has said it: the kubelet waits 45 for all.
-const PATIENCE: Option<(&str, &str)> = Some(("NVC_DRIVER_TIMEOUT", "10"));
+/// Seconds that NVML may take for a claim.
+const TIMEOUT: &str = "NVC_DRIVER_TIMEOUT";
+/// These unless somebody has said it: the kubelet waits 45 for all claims of a pod.
+const DEFAULT_TIMEOUT: &str = "10";
 /// The name of the machine side, for those who look at processes.
 const NAME: &str = "nvc:[machine]";
 /// Size limits of what the sides say: a claim of 32 devices; 16 GPUs with 7 MIG devices each take 60 KiB.
@@ -81,11 +83,12 @@ pub(crate) fn start(word: &str) -> Result<Started> {
     let failed = |error: io::Error| ended(&error.to_string());
     let (their_calls, calls) = io::pipe().map_err(failed)?;
     let (news, their_news) = io::pipe().map_err(failed)?;
+    let timeout = std::env::var_os(TIMEOUT).unwrap_or_else(|| DEFAULT_TIMEOUT.into());
     let mut child = Command::new("/proc/self/exe")
         .arg0(NAME)
         .arg(format!("{MARKER}{word}"))
         .args(std::env::args_os().skip(1))
-        .envs(PATIENCE.filter(|(name, _)| std::env::var_os(name).is_none()))
+        .env(TIMEOUT, timeout)
         .stdin(their_calls)
         .stdout(their_news)
         // A signal of a terminal is for the cluster side, which ends the other one.
