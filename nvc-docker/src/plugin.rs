@@ -10,7 +10,6 @@ mod options;
 pub mod rest;
 mod run;
 mod server;
-mod stall;
 pub mod volume;
 
 pub use run::run;

@@ -15,9 +15,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutWriter;
 
 use super::rest::{Answer, Rest, TEXT, of_type};
-use super::stall::Stall;
 use super::volume::Volumes;
 use crate::log_line::log_text;
 
@@ -133,7 +133,9 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     service: Service,
     mut stop: watch::Receiver<bool>,
 ) {
-    let io = TokioIo::new(Stall::new(stream, STALL_TIMEOUT));
+    let mut stream = TimeoutWriter::new(stream);
+    stream.set_timeout(Some(STALL_TIMEOUT));
+    let io = TokioIo::new(Box::pin(stream));
     let answering = service_fn(move |request| {
         let service = service.clone();
         async move { Ok::<_, Infallible>(answer(&service, request).await) }
