@@ -7,7 +7,6 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use caps::{CapSet, Capability, CapsHashSet};
 use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -15,6 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{chdir, chroot, pivot_root};
+use nvc_program::privileges::{self, Capability};
 
 /// What the machine side keeps. A query changes its root and its user, and ends by a signal of another user. Nodes are
 /// made, and belong to whom the driver says. The last one grants nothing: other containers lack it, so that their root
@@ -137,23 +137,15 @@ fn set(path: &Path, flags: MsFlags) -> Result<(), Errno> {
 
 /// Keeps some capabilities, for good, and hides this process from others that have as few.
 fn keep(kept: &[Capability]) -> Result<()> {
-    let give_up = || -> Result<(), caps::errors::CapsError> {
-        for capability in caps::runtime::thread_all_supported() {
-            if !kept.contains(&capability) {
-                // Without SETPCAP they stay; no_new_privs does as much.
-                let _ = caps::drop(None, CapSet::Bounding, capability);
-            }
+    for capability in caps::runtime::thread_all_supported() {
+        if !kept.contains(&capability) {
+            // Without SETPCAP they stay; no_new_privs does as much.
+            let _ = caps::drop(None, caps::CapSet::Bounding, capability);
         }
-        for set in [CapSet::Effective, CapSet::Permitted] {
-            let has = caps::read(None, set)?;
-            let left: CapsHashSet = has.into_iter().filter(|it| kept.contains(it)).collect();
-            caps::set(None, set, &left)?;
-        }
-        caps::clear(None, CapSet::Inheritable)
-    };
+    }
     let hidden = prctl::set_no_new_privs().and_then(|()| prctl::set_dumpable(false));
     hidden.map_err(|errno| failed(&errno))?;
-    give_up().map_err(|error| failed(&error))
+    privileges::keep_only(kept).map_err(|error| failed(&error))
 }
 
 fn failed(cause: &dyn std::fmt::Display) -> Error {

@@ -7,7 +7,7 @@ use libnvc::host::{DriverConfig, DriverSession, Identity};
 use libnvc::{caller, kmods};
 use nix::unistd::geteuid;
 use nvc_program::messages;
-use nvc_program::privileges::Privileges;
+use nvc_program::privileges;
 
 use configure::{Answers, Caller};
 
@@ -92,13 +92,11 @@ fn open(
 
 /// Drops unneeded privileges, and returns how to reach the driver.
 fn driver_config(driver: DriverConfig, power: Power) -> Result<DriverConfig, CommandError> {
-    let root = geteuid().is_root();
-    if root || power == Power::Changes {
-        let mut found = Privileges::read().category(category::PERMISSION)?;
-        if power == Power::Changes {
-            found.demand_needed().category(category::PERMISSION)?;
-        }
-        found.trim().category(category::PERMISSION)?;
+    if power == Power::Changes {
+        privileges::demand_needed().category(category::PERMISSION)?;
+    }
+    if geteuid().is_root() || power == Power::Changes {
+        privileges::trim().category(category::PERMISSION)?;
     }
 
     let user = match (driver.user, power) {

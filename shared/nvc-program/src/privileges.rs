@@ -1,10 +1,11 @@
-//! Drops the Linux capabilities that a program around `configure` does not need, before it does anything else.
+//! Drops the Linux capabilities that a program does not need, before it does anything else.
 //!
-//! For programs: capabilities are per thread, so this must happen before the first thread is started. Upstream requires
-//! thirteen capabilities and fails if one is missing; here only those are required without which `configure` cannot
-//! work. The bounding set grants nothing and stays: the library limits it for each program that it executes.
+//! For programs: capabilities are per thread, so this must happen before the first thread is started. For `configure`
+//! upstream requires thirteen capabilities and fails if one is missing; here only those are required without which it
+//! cannot work. The bounding set grants nothing and stays: the library limits it for each program that it executes.
 
-use caps::{CapSet, Capability, CapsHashSet};
+pub use caps::Capability;
+use caps::{CapSet, CapsHashSet};
 use libnvc::{Error, Result};
 use nix::errno::Errno;
 
@@ -30,52 +31,49 @@ const KEPT: [Capability; 15] = [
 /// Without these, another mount namespace cannot be entered.
 const NEEDED: [Capability; 2] = [Capability::CAP_SYS_ADMIN, Capability::CAP_SYS_CHROOT];
 
-/// The program's permitted capabilities.
-#[derive(Debug)]
-pub struct Privileges {
-    permitted: CapsHashSet,
+/// Fails unless the calling thread has the capabilities that `configure` needs.
+///
+/// # Errors
+/// One is missing.
+pub fn demand_needed() -> Result<()> {
+    let permitted = permitted()?;
+    let missing: Vec<String> = NEEDED
+        .iter()
+        .filter(|cap| !permitted.contains(cap))
+        .map(ToString::to_string)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(refused().hint(format!(
+        "run it as root, with {}; --dry-run needs less",
+        missing.join(" and ")
+    )))
 }
 
-impl Privileges {
-    /// Reads the calling thread's capabilities.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn read() -> Result<Self> {
-        let permitted = caps::read(None, CapSet::Permitted).map_err(|_| refused())?;
-        Ok(Self { permitted })
-    }
+/// Drops the capabilities that `configure` does not need.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn trim() -> Result<()> {
+    keep_only(&KEPT)
+}
 
-    /// Fails unless the capabilities that `configure` needs are present.
-    ///
-    /// # Errors
-    /// One is missing.
-    pub fn demand_needed(&self) -> Result<()> {
-        let missing: Vec<String> = NEEDED
-            .iter()
-            .filter(|cap| !self.permitted.contains(cap))
-            .map(ToString::to_string)
-            .collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        Err(refused().hint(format!(
-            "run it as root, with {}; --dry-run needs less",
-            missing.join(" and ")
-        )))
-    }
+/// Drops all capabilities of the calling thread but these, as far as it has them. Programs that it executes inherit none.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn keep_only(kept: &[Capability]) -> Result<()> {
+    let mut rest = permitted()?;
+    rest.retain(|cap| kept.contains(cap));
+    // Effective first: it must be a subset of the permitted set. The kernel drops ambient ones with inheritable ones.
+    set(CapSet::Effective, &rest)?;
+    set(CapSet::Inheritable, &CapsHashSet::new())?;
+    set(CapSet::Permitted, &rest)
+}
 
-    /// Drops unneeded capabilities.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn trim(&mut self) -> Result<()> {
-        self.permitted.retain(|cap| KEPT.contains(cap));
-        // Effective first: it must be a subset of the permitted set.
-        set(CapSet::Effective, &self.permitted)?;
-        set(CapSet::Inheritable, &CapsHashSet::new())?;
-        set(CapSet::Permitted, &self.permitted)
-    }
+fn permitted() -> Result<CapsHashSet> {
+    caps::read(None, CapSet::Permitted).map_err(|_| refused())
 }
 
 fn set(set: CapSet, value: &CapsHashSet) -> Result<()> {
@@ -95,30 +93,26 @@ mod tests {
     /// Capabilities are per thread, and each test runs on its own thread.
     #[test]
     fn trims_this_thread() {
-        let mut privileges = Privileges::read().unwrap();
-        if privileges.permitted.is_empty() {
+        let mut kept = permitted().unwrap();
+        if kept.is_empty() {
             // Dropping must succeed without any capabilities too.
-            privileges.trim().unwrap();
-            assert!(privileges.demand_needed().is_err());
+            trim().unwrap();
+            assert!(demand_needed().is_err());
             return;
         }
-        privileges.demand_needed().unwrap();
-        let mut kept = privileges.permitted.clone();
+        demand_needed().unwrap();
         kept.retain(|cap| KEPT.contains(cap));
-        privileges.trim().unwrap();
+        trim().unwrap();
         let read = |set| caps::read(None, set).unwrap();
         assert_eq!(read(CapSet::Permitted), kept);
         assert_eq!(read(CapSet::Effective), kept);
         assert!(read(CapSet::Inheritable).is_empty());
         // A second call has nothing left to drop.
-        privileges.trim().unwrap();
+        trim().unwrap();
 
-        caps::set(None, CapSet::Effective, &CapsHashSet::new()).unwrap();
-        let two = [Capability::CAP_SYS_ADMIN, Capability::CAP_KILL];
-        caps::set(None, CapSet::Permitted, &two.into_iter().collect()).unwrap();
-        let mut privileges = Privileges::read().unwrap();
-        privileges.trim().unwrap();
-        let error = privileges.demand_needed().unwrap_err();
+        keep_only(&[Capability::CAP_SYS_ADMIN, Capability::CAP_KILL]).unwrap();
+        trim().unwrap();
+        let error = demand_needed().unwrap_err();
         assert_eq!(
             error.message(),
             "capability change failed: operation not permitted"

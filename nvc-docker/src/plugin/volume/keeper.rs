@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use caps::{CapSet, Capability, CapsHashSet};
 use libnvc::{Error, ErrorKind, Result};
+use nvc_program::privileges::{self, Capability};
 use tokio::sync::oneshot;
 
 use super::store::Store;
@@ -98,37 +98,20 @@ fn work(store: &mut Store, inbox: &Receiver<Job>) {
 
 /// Drops all capabilities but those needed for mounting; as root also keeps CAP_DAC_OVERRIDE.
 fn keep_only_mounting() {
-    let kept: CapsHashSet = [
+    keep_only(&[
         Capability::CAP_SYS_ADMIN,
         Capability::CAP_DAC_OVERRIDE,
         Capability::CAP_DAC_READ_SEARCH,
-    ]
-    .into_iter()
-    .collect();
-    let reduced = caps::read(None, CapSet::Permitted).and_then(|permitted| {
-        let rest = permitted.intersection(&kept).copied().collect();
-        caps::clear(None, CapSet::Ambient).or(Ok::<(), caps::errors::CapsError>(()))?;
-        caps::set(None, CapSet::Effective, &rest)?;
-        caps::set(None, CapSet::Permitted, &rest)?;
-        caps::clear(None, CapSet::Inheritable)
-    });
-    if let Err(error) = reduced {
-        log_text(&format!(
-            "Warning: capabilities could not be dropped: {error}"
-        ));
-    }
+    ]);
 }
 
 /// Drops all capabilities of the calling thread, and of threads it starts later.
 pub(crate) fn give_up_capabilities() {
-    let cleared = caps::clear(None, CapSet::Ambient)
-        .or(Ok::<(), caps::errors::CapsError>(()))
-        .and_then(|()| caps::clear(None, CapSet::Effective))
-        .and_then(|()| caps::clear(None, CapSet::Permitted))
-        .and_then(|()| caps::clear(None, CapSet::Inheritable));
-    if let Err(error) = cleared {
-        log_text(&format!(
-            "Warning: capabilities could not be dropped: {error}"
-        ));
+    keep_only(&[]);
+}
+
+fn keep_only(kept: &[Capability]) {
+    if let Err(error) = privileges::keep_only(kept) {
+        log_text(&format!("Warning: {}", error.message()));
     }
 }
