@@ -10,7 +10,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::apply::cgroup::systemd::wire::{self, Value};
-use crate::apply::cgroup::{program, v1};
+use crate::apply::cgroup::v1;
 use crate::apply::ldconfig;
 use crate::container::{self, DeviceCgroup};
 use crate::elf;
@@ -28,8 +28,11 @@ use crate::mountinfo;
 use crate::path::{ContainerPath, HostPath};
 use crate::plan::{Device, DriverProc, Intent, Place, ProcDevices, What, profile};
 
+pub use crate::apply::cgroup::program::interpret::decide;
+pub use crate::apply::cgroup::program::{extend, obstacle};
 pub use crate::apply::cgroup::v2::exchange_one_after_the_other;
 pub use crate::apply::cgroup::{DeviceRules, WantedDevice, allow as allow_devices};
+pub use crate::apply::ldconfig::program::has_interpreter;
 pub use crate::apply::ldconfig::{PreparedLdconfig, Snapshot};
 pub use crate::host::query::client::{Query, QueryReply};
 pub use crate::sys::bpf::creation::{create_link, create_map};
@@ -155,11 +158,6 @@ impl elf::Source for Counted<'_> {
         self.read.set(self.read.get().saturating_add(length));
         Ok(length)
     }
-}
-
-/// Returns true if the first bytes of a program name a loader; None if they are not an ELF program's.
-pub fn has_interpreter(head: &[u8]) -> Option<bool> {
-    ldconfig::program::has_interpreter(head)
 }
 
 /// Finds the device cgroup for a `/proc/PID/cgroup` and a `/proc/PID/mountinfo`.
@@ -315,24 +313,4 @@ pub fn kept_output(pieces: &[&[u8]]) -> (Vec<String>, u64) {
     }
     output.finish();
     (output.lines().to_vec(), output.left_out())
-}
-
-/// Returns true if a device program allows an access to a device; None if that is unknown.
-pub fn decide(
-    program: &[Instruction],
-    kind: u32,
-    access: u32,
-    device: DeviceNumber,
-) -> Option<bool> {
-    program::interpret::decide(program, kind, access, device)
-}
-
-/// Extends a device program to allow more character devices.
-pub fn extend(program: &[Instruction], added: &[DeviceNumber]) -> Vec<Instruction> {
-    program::extend(program, added)
-}
-
-/// Returns the reason why a device program cannot be reloaded, if there is one.
-pub fn obstacle(program: &[Instruction]) -> Option<&'static str> {
-    program::obstacle(program)
 }

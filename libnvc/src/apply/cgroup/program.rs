@@ -24,7 +24,7 @@ const CHARACTER: i32 = 2;
 const NEITHER_READ_NOR_WRITE: i32 = !(((READ | WRITE) as i32) << 16);
 
 /// Returns a program that allows what `original` allows, and reading and writing the character devices `added`.
-pub(crate) fn extend(original: &[Instruction], added: &[DeviceNumber]) -> Vec<Instruction> {
+pub fn extend(original: &[Instruction], added: &[DeviceNumber]) -> Vec<Instruction> {
     let mut program = Vec::with_capacity(original.len() + PROLOGUE + added.len() * RULE);
     for devices in added.chunks(RULES_PER_PROLOGUE) {
         prologue(&mut program, devices.len());
@@ -96,7 +96,7 @@ pub(in crate::apply) const BLINDED: &str = "its constants are blinded";
 /// Returns the reason why a program, as shown by the kernel, cannot be loaded again; `None` if it can.
 ///
 /// The kernel shows a program's references as numbers that are meaningless when they are loaded.
-pub(crate) fn obstacle(program: &[Instruction]) -> Option<&'static str> {
+pub fn obstacle(program: &[Instruction]) -> Option<&'static str> {
     let mut instructions = program.iter();
     while let Some(instruction) = instructions.next() {
         if instruction.dst() > 10 || instruction.src() > 10 {

@@ -145,7 +145,7 @@ fn kind(head: &[u8]) -> Kind {
 }
 
 /// Returns true if an ELF program names a loader; None if the bytes are not the start of an ELF program.
-pub(crate) fn has_interpreter(head: &[u8]) -> Option<bool> {
+pub fn has_interpreter(head: &[u8]) -> Option<bool> {
     let header = Elf::parse_header(head).ok()?;
     let context = goblin::container::Ctx::new(header.container().ok()?, header.endianness().ok()?);
     let offset = usize::try_from(header.e_phoff).ok()?;

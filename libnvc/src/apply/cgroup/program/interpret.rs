@@ -27,7 +27,7 @@ enum Value {
 }
 
 /// Returns true if the program allows the access; `None` if that is unknown.
-pub(crate) fn decide(
+pub fn decide(
     program: &[Instruction],
     kind: u32,
     access: u32,
