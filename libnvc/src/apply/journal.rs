@@ -20,7 +20,6 @@ use crate::apply::volumes::rights::Rights;
 use crate::error::Error;
 use crate::inroot;
 use crate::sys::descriptors;
-use crate::sys::mount::{self, MountAttributes};
 
 /// The effects so far, oldest first. If it is neither [committed](Self::commit) nor [undone](Self::undo), because of a
 /// panic, dropping it undoes them.
@@ -195,15 +194,8 @@ impl Effect {
                 return Ok((!gone).then_some(created));
             }
             Self::MadeSlave(mount) => {
-                let nothing = MountAttributes::empty();
-                let shared = Some(libc::MS_SHARED);
-                match mount::set_attributes(mount.as_fd(), nothing, nothing, shared) {
-                    Err(Errno::ENOSYS) => {
-                        by_name::set_propagation(mount.as_fd(), MsFlags::MS_SHARED, descriptors)
-                    }
-                    done => done,
-                }
-                .map_err(|errno| Error::system("making a mount shared again failed", errno))
+                by_name::set_propagation(mount.as_fd(), MsFlags::MS_SHARED, descriptors)
+                    .map_err(|errno| Error::system("making a mount shared again failed", errno))
             }
             Self::Other(undo) | Self::Temporary(undo) => undo(),
             Self::SetAside { put_back, .. } => put_back(),

@@ -8,7 +8,9 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use bitflags::bitflags;
+use nix::NixPath;
 use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 bitflags! {
@@ -157,17 +159,41 @@ fn new_filesystem(
     descriptor(answer(libc::SYS_fsmount, ret)?)
 }
 
+// The attributes have the same bits in mount_setattr(2), mount(2) and statvfs(3).
+const _: () = {
+    assert!(libc::MOUNT_ATTR_RDONLY == libc::MS_RDONLY && libc::ST_RDONLY == libc::MS_RDONLY);
+    assert!(libc::MOUNT_ATTR_NOSUID == libc::MS_NOSUID && libc::ST_NOSUID == libc::MS_NOSUID);
+    assert!(libc::MOUNT_ATTR_NODEV == libc::MS_NODEV && libc::ST_NODEV == libc::MS_NODEV);
+    assert!(libc::MOUNT_ATTR_NOEXEC == libc::MS_NOEXEC && libc::ST_NOEXEC == libc::MS_NOEXEC);
+};
+
+impl MountAttributes {
+    /// Returns them as flags of mount(2).
+    pub(crate) fn flags(self) -> MsFlags {
+        MsFlags::from_bits_truncate(self.bits())
+    }
+}
+
+impl From<FsFlags> for MountAttributes {
+    fn from(flags: FsFlags) -> Self {
+        Self::from_bits_truncate(flags.bits())
+    }
+}
+
 /// Returns the attributes of the mount that a descriptor is on.
 pub(crate) fn attributes(fd: BorrowedFd<'_>) -> Result<MountAttributes, Errno> {
-    let flags = fstatvfs(fd)?.flags();
-    let pairs = [
-        (FsFlags::ST_RDONLY, MountAttributes::RDONLY),
-        (FsFlags::ST_NOSUID, MountAttributes::NOSUID),
-        (FsFlags::ST_NODEV, MountAttributes::NODEV),
-        (FsFlags::ST_NOEXEC, MountAttributes::NOEXEC),
-    ];
-    let found = pairs.into_iter().filter(|(flag, _)| flags.contains(*flag));
-    Ok(found.map(|(_, attribute)| attribute).collect())
+    Ok(fstatvfs(fd)?.flags().into())
+}
+
+/// Replaces the attributes of a mount by mount(2), by a name of its root; fails without the attributes that a user
+/// namespace has locked. The kernel keeps how times of access are recorded if no flag says it. Allocates nothing.
+pub(crate) fn remount(
+    name: &(impl NixPath + ?Sized),
+    attributes: MountAttributes,
+) -> Result<(), Errno> {
+    let none = None::<&CStr>;
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | attributes.flags();
+    mount(none, name, none, flags, none)
 }
 
 /// The position of a descriptor in the mount table.
@@ -342,7 +368,6 @@ fn descriptor(ret: c_long) -> Result<OwnedFd, Errno> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, unshare};
     use std::fs::File;
     use std::os::fd::AsFd;

@@ -118,19 +118,10 @@ impl<'a> Attacher<'a> {
             "making the mount that holds {} a slave of its peers",
             place.display()
         );
-        self.make_slave(root.as_fd()).map_err(failed)?;
+        by_name::set_propagation(root.as_fd(), MsFlags::MS_SLAVE, self.descriptors)
+            .map_err(failed)?;
         journal.made_slave(root);
         Ok(())
-    }
-
-    fn make_slave(&self, root: BorrowedFd<'_>) -> Result<(), Errno> {
-        let nothing = MountAttributes::empty();
-        match mount::set_attributes(root, nothing, nothing, Some(libc::MS_SLAVE)) {
-            Err(Errno::ENOSYS) => {
-                by_name::set_propagation(root, MsFlags::MS_SLAVE, self.descriptors)
-            }
-            done => done,
-        }
     }
 
     /// Returns true if the mount that a descriptor is on is shared.

@@ -7,7 +7,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
-use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::fchdir;
 
 use crate::sys::mount::{self, MountAttributes};
@@ -45,23 +44,9 @@ pub(in crate::apply) fn make_read_only(
         Err(Errno::ENOSYS) => {}
         done => return done,
     }
-    // A remount replaces all flags.
-    let found = fstatvfs(root)?.flags();
-    let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT;
-    flags.set(MsFlags::MS_RDONLY, is_read_only);
-    for (has, flag) in [
-        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
-        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
-        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
-        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
-        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
-        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
-    ] {
-        flags.set(flag, found.contains(has));
-    }
-    let none = None::<&str>;
+    let attributes = mount::attributes(root)?.difference(clear) | set;
     fchdir(descriptors)?;
-    mount(none, name(root).as_str(), none, flags, none)
+    mount::remount(name(root).as_str(), attributes)
 }
 
 /// Changes the propagation of the mount whose root a descriptor refers to.
@@ -70,6 +55,11 @@ pub(in crate::apply) fn set_propagation(
     propagation: MsFlags,
     descriptors: &OwnedFd,
 ) -> Result<(), Errno> {
+    let nothing = MountAttributes::empty();
+    match mount::set_attributes(root, nothing, nothing, Some(propagation.bits())) {
+        Err(Errno::ENOSYS) => {}
+        done => return done,
+    }
     let none = None::<&str>;
     fchdir(descriptors)?;
     mount(none, name(root).as_str(), none, propagation, none)

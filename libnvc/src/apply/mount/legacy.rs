@@ -21,7 +21,7 @@ use crate::apply::mount::target::{Target, Tree};
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
 use crate::inroot;
-use crate::sys::mount::{MountAttributes, attributes};
+use crate::sys::mount::{MountAttributes, attributes, remount};
 
 mod proof;
 
@@ -38,24 +38,10 @@ pub(in crate::apply) fn bind(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     attacher.confine(target, place, journal)?;
-    let failed = |errno| Error::file("mount operation failed", place, errno);
     let again = open_again(source, driver_root, tree)?;
-    fchdir(attacher.descriptors).map_err(failed)?;
-    let before = Before::new(attacher).map_err(failed)?;
-    by_name::bind(again.as_fd(), target.fd.as_fd()).map_err(failed)?;
-    let is_source =
-        |found: BorrowedFd<'_>| Ok(inroot::identity(&inroot::stat(found)?) == source.identity);
-    let mounted = before.find(target, place, is_source)?;
-    let result = restrict(mounted.as_fd(), source.attributes, source.must_clear);
-    if let Err(errno) = result {
-        let hindered = has(mounted.as_fd()).intersects(source.must_clear);
-        let error = failed(errno).with_cleanup(undo(mounted.as_fd(), place));
-        return Err(if errno == Errno::EPERM && hindered {
-            error.hint(locked(&source.name))
-        } else {
-            error
-        });
-    }
+    let attributes = (source.attributes, source.must_clear);
+    let (again, name) = (again.as_fd(), &source.name);
+    let mounted = file(again, name, target, attacher, place, attributes)?;
     journal.mounted(mounted);
     Ok(())
 }
@@ -76,7 +62,7 @@ pub(in crate::apply) fn tmpfs(
         Some("tmpfs"),
         by_name::name(target.fd.as_fd()).as_str(),
         Some("tmpfs"),
-        flags(attributes),
+        attributes.flags(),
         Some(data.as_str()),
     )
     .map_err(failed)?;
@@ -85,13 +71,15 @@ pub(in crate::apply) fn tmpfs(
     })
 }
 
-/// Binds a file that only this thread can change onto a target, read-only; returns a descriptor of the mount.
+/// Binds an open file, or a directory, onto a target; sets and clears attributes of the mount and returns a descriptor
+/// of its root.
 pub(in crate::apply) fn file(
     source: BorrowedFd<'_>,
+    name: &Path,
     target: &Target,
     attacher: &Attacher<'_>,
     place: &Path,
-    attributes: MountAttributes,
+    (set, clear): (MountAttributes, MountAttributes),
 ) -> Result<OwnedFd> {
     let failed = |errno| Error::file("mount operation failed", place, errno);
     let identity = inroot::identity(&inroot::stat(source).map_err(failed)?);
@@ -100,8 +88,15 @@ pub(in crate::apply) fn file(
     by_name::bind(source, target.fd.as_fd()).map_err(failed)?;
     let is_source = |found: BorrowedFd<'_>| Ok(inroot::identity(&inroot::stat(found)?) == identity);
     let mounted = before.find(target, place, is_source)?;
-    restrict(mounted.as_fd(), attributes, MountAttributes::empty())
-        .map_err(|errno| failed(errno).with_cleanup(undo(mounted.as_fd(), place)))?;
+    if let Err(errno) = restrict(mounted.as_fd(), set, clear) {
+        let hindered = has(mounted.as_fd()).intersects(clear);
+        let error = failed(errno).with_cleanup(undo(mounted.as_fd(), place));
+        return Err(if errno == Errno::EPERM && hindered {
+            error.hint(locked(name))
+        } else {
+            error
+        });
+    }
     Ok(mounted)
 }
 
@@ -142,31 +137,11 @@ fn restrict(
     let none = None::<&str>;
     let name = by_name::name(mounted);
     let attributes = set | has(mounted).difference(clear);
-    mount(
-        none,
-        name.as_str(),
-        none,
-        MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags(attributes),
-        none,
-    )?;
+    remount(name.as_str(), attributes)?;
     mount(none, name.as_str(), none, MsFlags::MS_PRIVATE, none)
 }
 
 /// Returns the attributes that a mount has inherited from its source; empty if they are unknown.
 fn has(mounted: BorrowedFd<'_>) -> MountAttributes {
     attributes(mounted).unwrap_or(MountAttributes::empty())
-}
-
-fn flags(attributes: MountAttributes) -> MsFlags {
-    let pairs = [
-        (MountAttributes::RDONLY, MsFlags::MS_RDONLY),
-        (MountAttributes::NOSUID, MsFlags::MS_NOSUID),
-        (MountAttributes::NODEV, MsFlags::MS_NODEV),
-        (MountAttributes::NOEXEC, MsFlags::MS_NOEXEC),
-    ];
-    pairs
-        .into_iter()
-        .filter(|(attribute, _)| attributes.contains(*attribute))
-        .map(|(_, flag)| flag)
-        .collect()
 }

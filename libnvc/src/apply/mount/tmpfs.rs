@@ -213,7 +213,8 @@ impl<'a> NewCover<'a> {
         };
         match clone {
             Err(Errno::ENOSYS) => {
-                let mount = legacy::file(file.as_fd(), target, attacher, place, attributes)?;
+                let attributes = (attributes, MountAttributes::empty());
+                let mount = legacy::file(file.as_fd(), place, target, attacher, place, attributes)?;
                 let detached = detach(journal);
                 journal.mounted(mount);
                 detached

@@ -16,6 +16,7 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, fstat, mkdirat};
+use nix::sys::statvfs::statvfs;
 use nix::unistd::{
     chdir, chroot, dup2_stderr, dup2_stdin, dup2_stdout, fchdir, pivot_root, read, write,
 };
@@ -25,7 +26,9 @@ use crate::sys::capabilities::{
     Capabilities, DAC_OVERRIDE, SYS_ADMIN, Set, drop_bounding, only, raise_ambient, shield,
 };
 use crate::sys::descriptors::close_range;
-use crate::sys::mount::{MountAttributes, attach, clone_mount, set_attributes, set_attributes_to};
+use crate::sys::mount::{
+    MountAttributes, attach, clone_mount, remount, set_attributes, set_attributes_to,
+};
 use crate::sys::process::exit_now;
 use crate::sys::seccomp::install;
 
@@ -279,22 +282,23 @@ fn cover_root_by_name(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
 /// Device nodes and set-id bits of the image have no effect in the sandbox, and its programs cannot run unless one is
 /// to be executed. Submounts belong to the host, and the program must not change them.
 fn restrict_root(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
-    use nix::sys::statvfs::{FsFlags, statvfs};
+    let (none, read_only) = (MountAttributes::empty(), MountAttributes::RDONLY);
+    let has = MountAttributes::from(statvfs(c".").at(Step::Volumes)?.flags());
     let mut attributes = MountAttributes::NODEV | MountAttributes::NOSUID;
     if !sandbox.image_programs {
         attributes |= MountAttributes::NOEXEC;
     }
-    let mut becomes_read_only = false;
-    if !sandbox.writes_volumes {
-        attributes |= MountAttributes::RDONLY;
-        let flags = statvfs(c".").at(Step::Volumes)?.flags();
-        becomes_read_only = !flags.contains(FsFlags::ST_RDONLY);
-    }
-    let none = MountAttributes::empty();
-    match set_attributes_to(libc::AT_RECURSIVE, AT_FDCWD, attributes, none, None) {
+    let of_volumes = if sandbox.writes_volumes {
+        none
+    } else {
+        read_only
+    };
+    let of_all = attributes | of_volumes;
+    match set_attributes_to(libc::AT_RECURSIVE, AT_FDCWD, of_all, none, None) {
         // Before Linux 5.12.
         Err(Errno::ENOSYS | Errno::EPERM) => {
-            restrict_here(sandbox)?;
+            // It would fail without the locked ones.
+            remount(c".", has | attributes).at(Step::Attach)?;
             if sandbox.writes_volumes {
                 return Ok(());
             }
@@ -302,33 +306,12 @@ fn restrict_root(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
         }
         done => done.at(Step::Copy)?,
     }
-    if becomes_read_only {
-        set_attributes(AT_FDCWD, none, MountAttributes::RDONLY, None).at(Step::Volumes)?;
+    // The root itself stays as it was.
+    let cleared = of_volumes.difference(has);
+    if !cleared.is_empty() {
+        set_attributes(AT_FDCWD, none, cleared, None).at(Step::Volumes)?;
     }
     Ok(())
-}
-
-/// Restricts the mount whose root is the working directory; its submounts stay unchanged.
-fn restrict_here(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
-    use nix::sys::statvfs::FsFlags;
-    let has = nix::sys::statvfs::statvfs(c".").at(Step::Attach)?.flags();
-    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
-    // A remount replaces all flags, and fails if it clears locked ones.
-    for (present, flag) in [
-        (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),
-        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
-        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
-        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
-        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
-    ] {
-        if has.contains(present) {
-            flags |= flag;
-        }
-    }
-    if !sandbox.image_programs {
-        flags |= MsFlags::MS_NOEXEC;
-    }
-    mount_at(None, c".", None, flags, None).at(Step::Attach)
 }
 
 /// Mounts an empty read-only directory over a directory of the root, to hide kernel interfaces from the program.
@@ -383,8 +366,7 @@ fn name_program(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
         // A file in memory takes all of it at once.
         write(file, text).at(Step::Mask)?;
     }
-    let flags = MASK | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-    mount_at(None, c".", None, flags, None).at(Step::Mask)
+    remount(c".", MountAttributes::all()).at(Step::Mask)
 }
 
 /// Formats a number into a buffer without allocating: this process may share its parent's memory.

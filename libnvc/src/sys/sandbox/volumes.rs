@@ -9,9 +9,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
-use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
 use nix::unistd::read;
+
+use crate::sys::mount::{MountAttributes, remount};
 
 /// Maximum number of readings. The second finds nothing left to do, unless another process interferes.
 const MAX_READINGS: usize = 8;
@@ -43,19 +44,17 @@ fn change_all(descriptors: BorrowedFd<'_>) -> Result<usize, Errno> {
     let mut lines = Lines::new(table);
     let mut writable = 0;
     while let Some(line) = lines.next()? {
-        let Some(Entry { point, flags }) = Entry::parse(line) else {
+        let Some(Entry { point, attributes }) = Entry::parse(line) else {
             return Err(Errno::EINVAL);
         };
-        if point == b"/" || flags.contains(MsFlags::MS_RDONLY) {
+        if point == b"/" || attributes.contains(MountAttributes::RDONLY) {
             continue;
         }
         writable += 1;
         let mut name = [0; libc::PATH_MAX as usize];
         let name = unescape(point, &mut name).ok_or(Errno::ENAMETOOLONG)?;
-        let none = None::<&CStr>;
-        let flags = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
         // The next reading finds mounts that could not be changed.
-        let _ = mount(none, name, none, flags, none);
+        let _ = remount(name, attributes | MountAttributes::RDONLY);
     }
     Ok(writable)
 }
@@ -63,28 +62,25 @@ fn change_all(descriptors: BorrowedFd<'_>) -> Result<usize, Errno> {
 /// A mount, parsed from its line in the table.
 struct Entry<'a> {
     point: &'a [u8],
-    /// Flags that a remount must repeat.
-    flags: MsFlags,
+    /// A remount must repeat them.
+    attributes: MountAttributes,
 }
 
 impl<'a> Entry<'a> {
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ').skip(4);
         let point = fields.next()?;
-        let mut flags = MsFlags::empty();
+        let mut attributes = MountAttributes::empty();
         for option in fields.next()?.split(|byte| *byte == b',') {
-            flags |= match option {
-                b"ro" => MsFlags::MS_RDONLY,
-                b"nosuid" => MsFlags::MS_NOSUID,
-                b"nodev" => MsFlags::MS_NODEV,
-                b"noexec" => MsFlags::MS_NOEXEC,
-                b"noatime" => MsFlags::MS_NOATIME,
-                b"nodiratime" => MsFlags::MS_NODIRATIME,
-                b"relatime" => MsFlags::MS_RELATIME,
-                _ => MsFlags::empty(),
+            attributes |= match option {
+                b"ro" => MountAttributes::RDONLY,
+                b"nosuid" => MountAttributes::NOSUID,
+                b"nodev" => MountAttributes::NODEV,
+                b"noexec" => MountAttributes::NOEXEC,
+                _ => MountAttributes::empty(),
             };
         }
-        Some(Self { point, flags })
+        Some(Self { point, attributes })
     }
 }
 
@@ -169,7 +165,7 @@ mod tests {
         let line = b"36 35 98:0 /mnt1 /a\\040b rw,noatime,nosuid master:1 - ext3 /dev/root rw";
         let entry = Entry::parse(line).unwrap();
         assert_eq!(entry.point, b"/a\\040b");
-        assert_eq!(entry.flags, MsFlags::MS_NOATIME | MsFlags::MS_NOSUID);
+        assert_eq!(entry.attributes, MountAttributes::NOSUID);
         let mut name = [0; 16];
         assert_eq!(unescape(entry.point, &mut name), Some(c"/a b"));
         assert_eq!(unescape(b"\\12", &mut name), Some(c"\\12"));
