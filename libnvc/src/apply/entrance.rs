@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use caps::{CapSet, Capability};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::stat::{Mode, umask};
@@ -12,6 +11,7 @@ use crate::apply::volumes::authority::{self, Callers};
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, RootDir};
+use crate::sys::capabilities::{CHOWN, Capabilities, DAC_OVERRIDE, FOWNER, only};
 
 /// Opens this thread's `/proc/thread-self/fd`: names for descriptors, even if the container's /proc does not have them.
 pub(super) fn own_descriptors() -> Result<OwnedFd> {
@@ -76,16 +76,8 @@ pub(super) fn become_owner((uid, gid): (u32, u32), callers: &mut Callers) -> Res
     // Leaving uid 0 removed the file capabilities from the effective set; the owner may lack write permission in its
     // own tree (a tmpfs root of mode 0555), and files of other users that ldconfig replaced are restored with their
     // owners.
-    let needed = [
-        Capability::CAP_DAC_OVERRIDE,
-        Capability::CAP_CHOWN,
-        Capability::CAP_FOWNER,
-    ];
-    let permitted = caps::read(None, CapSet::Permitted).unwrap_or_default();
-    for capability in needed {
-        if permitted.contains(&capability) {
-            caps::raise(None, CapSet::Effective, capability).map_err(|_| failed(Errno::EPERM))?;
-        }
-    }
-    Ok(())
+    let needed = only(DAC_OVERRIDE) | only(CHOWN) | only(FOWNER);
+    let mut own = Capabilities::read().map_err(failed)?;
+    own.effective |= own.permitted & needed;
+    own.set().map_err(failed)
 }

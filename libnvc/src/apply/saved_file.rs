@@ -337,8 +337,9 @@ mod tests {
                 nix::unistd::setfsuid(Uid::from_raw(OWNER)),
             );
             // The change of the user has lowered them.
-            let all = caps::read(None, caps::CapSet::Permitted).unwrap();
-            caps::set(None, caps::CapSet::Effective, &all).unwrap();
+            let mut own = crate::sys::capabilities::Capabilities::read().unwrap();
+            own.effective = own.permitted;
+            own.set().unwrap();
             for rights in [Rights::AsOwner, Rights::Full] {
                 for name in ["list", "list~"] {
                     let path = dir.path().join(name);

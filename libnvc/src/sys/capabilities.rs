@@ -19,8 +19,14 @@ pub(crate) const fn only(capability: u32) -> Set {
     1 << capability
 }
 
+/// `CAP_CHOWN`.
+pub(crate) const CHOWN: u32 = 0;
 /// `CAP_DAC_OVERRIDE`.
 pub(crate) const DAC_OVERRIDE: u32 = 1;
+/// `CAP_FOWNER`.
+pub(crate) const FOWNER: u32 = 3;
+/// `CAP_SYS_MODULE`.
+pub(crate) const SYS_MODULE: u32 = 16;
 /// `CAP_SYS_ADMIN`.
 pub(crate) const SYS_ADMIN: u32 = 21;
 
@@ -92,10 +98,15 @@ impl Capabilities {
         };
         Errno::result(done).map(drop)
     }
+
+    /// Returns true if a program that the calling thread executes as root gets the capability.
+    pub(crate) fn pass_on(self, capability: u32) -> bool {
+        self.inheritable & only(capability) != 0 || is_bounding(capability)
+    }
 }
 
 /// Returns true if the capability is in the calling thread's bounding set.
-pub(crate) fn is_bounding(capability: u32) -> bool {
+fn is_bounding(capability: u32) -> bool {
     // SAFETY: this prctl takes no pointers.
     unsafe { libc::prctl(libc::PR_CAPBSET_READ, capability, 0, 0, 0) == 1 }
 }
@@ -122,6 +133,16 @@ pub(crate) fn drop_bounding(capability: u32) -> Result<(), Errno> {
     Errno::result(done).map(drop)
 }
 
+/// Drops all but these from the bounding set, if the calling thread has `CAP_SETPCAP`.
+pub(crate) fn keep_bounding(kept: Set) {
+    for capability in (0..Set::BITS).filter(|capability| kept & only(*capability) == 0) {
+        // EINVAL: past the last capability.
+        if drop_bounding(capability).is_err() {
+            break;
+        }
+    }
+}
+
 /// Makes a permitted and inheritable capability ambient, so that it survives execve(2) by a non-root user.
 pub(crate) fn raise_ambient(capability: u32) -> Result<(), Errno> {
     // SAFETY: this prctl takes no pointers.
@@ -140,16 +161,11 @@ pub(crate) fn raise_ambient(capability: u32) -> Result<(), Errno> {
 /// Returns the harmless capability to keep, so that containers cannot trace the process after execve(2). None if the
 /// calling thread has neither, or could not pass one on.
 pub(crate) fn shield() -> Option<u32> {
-    let Capabilities {
-        permitted,
-        inheritable,
-        ..
-    } = Capabilities::read().ok()?;
+    let own = Capabilities::read().ok()?;
     // A capability that is neither inheritable nor in the bounding set cannot be made inheritable.
-    SHIELDS.into_iter().find(|&capability| {
-        permitted & only(capability) != 0
-            && (inheritable & only(capability) != 0 || is_bounding(capability))
-    })
+    SHIELDS
+        .into_iter()
+        .find(|&capability| own.permitted & only(capability) != 0 && own.pass_on(capability))
 }
 
 /// Drops all capabilities but a shield; returns true if every program executed from now on inherits it.

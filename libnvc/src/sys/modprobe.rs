@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use caps::{CapSet, Capability};
 use log::debug;
 use nix::unistd::Pid;
 
+use super::capabilities::{Capabilities, DAC_OVERRIDE, SYS_MODULE, keep_bounding, only};
 use super::process::wait_for_end;
 
 /// Runs `program <module>` in a root, or in the caller's own if there is none, without output, and waits for it as long
@@ -37,14 +37,17 @@ pub(crate) fn run(
     // Capabilities are per thread, so a separate thread changes them and the caller's stay as they are.
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            limit();
+            // The program may load modules, and read them regardless of ownership.
+            keep_bounding(only(DAC_OVERRIDE) | only(SYS_MODULE));
+            let mut own = Capabilities::read()?;
             // If the bounding set lacks it, exec takes it from the inheritable set.
-            if let Err(e) = caps::raise(None, CapSet::Inheritable, Capability::CAP_SYS_MODULE) {
-                debug!("cannot pass CAP_SYS_MODULE on: {e}");
+            own.inheritable |= only(SYS_MODULE);
+            if let Err(errno) = own.set() {
+                debug!("cannot pass CAP_SYS_MODULE on: {errno}");
             }
             // Without it the program could load nothing, and containers that see the host's processes could trace it:
             // it would have no capability that they lack, but the host's root directory.
-            if !passes_on(Capability::CAP_SYS_MODULE) {
+            if !Capabilities::read()?.pass_on(SYS_MODULE) {
                 let text = "CAP_SYS_MODULE is missing";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
             }
@@ -62,26 +65,6 @@ pub(crate) fn run(
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("its thread failed")))
     })
-}
-
-/// The capabilities that the program may have: loading modules, and reading them regardless of ownership.
-const ALLOWED: [Capability; 2] = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_SYS_MODULE];
-
-/// Returns true if a program that this thread executes as root gets the capability.
-fn passes_on(capability: Capability) -> bool {
-    let has = |set| caps::has_cap(None, set, capability).unwrap_or(false);
-    has(CapSet::Bounding) || has(CapSet::Inheritable)
-}
-
-/// Drops the rest from this thread's bounding set.
-fn limit() {
-    let mut rest = caps::all();
-    rest.retain(|capability| !ALLOWED.contains(capability));
-    rest.retain(|capability| caps::drop(None, CapSet::Bounding, *capability).is_err());
-    if !rest.is_empty() {
-        // The caller lacks CAP_SETPCAP, or the kernel does not know these capabilities.
-        debug!("keeping {} capabilities in the bounding set", rest.len());
-    }
 }
 
 /// Changes the root and the working directory of a new process to an open directory.
@@ -107,6 +90,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::sys::capabilities::drop_bounding;
 
     const LONG: Duration = Duration::from_secs(100);
 
@@ -151,10 +135,12 @@ mod tests {
         let root = File::open(dir.path()).unwrap();
         let root = Some(root.as_fd());
         // Capabilities are per thread, and each test runs on its own thread.
-        caps::drop(None, CapSet::Bounding, Capability::CAP_SYS_MODULE).unwrap();
-        caps::clear(None, CapSet::Inheritable).unwrap();
-        caps::drop(None, CapSet::Effective, Capability::CAP_SYS_MODULE).unwrap();
-        caps::drop(None, CapSet::Permitted, Capability::CAP_SYS_MODULE).unwrap();
+        drop_bounding(SYS_MODULE).unwrap();
+        let mut own = Capabilities::read().unwrap();
+        own.effective &= !only(SYS_MODULE);
+        own.permitted &= !only(SYS_MODULE);
+        own.inheritable = 0;
+        own.set().unwrap();
         let error = run(root, Path::new("/missing"), "nvidia", LONG).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         assert_eq!(error.to_string(), "CAP_SYS_MODULE is missing");

@@ -1,8 +1,9 @@
 //! Runs actions with the rights that a mount permits.
 
-use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
 use nix::unistd::{Uid, geteuid, setfsuid};
+
+use crate::sys::capabilities::{CHOWN, Capabilities, DAC_OVERRIDE, FOWNER, Set, only};
 
 /// The rights for creating files on a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,30 +49,24 @@ impl Rights {
 }
 
 /// Capabilities that override owners and modes of files.
-const OVER_FILES: [Capability; 8] = [
-    Capability::CAP_CHOWN,
-    Capability::CAP_DAC_OVERRIDE,
-    Capability::CAP_DAC_READ_SEARCH,
-    Capability::CAP_FOWNER,
-    Capability::CAP_FSETID,
-    Capability::CAP_LINUX_IMMUTABLE,
-    Capability::CAP_MKNOD,
-    Capability::CAP_SYS_RESOURCE,
-];
+const OVER_FILES: Set = only(CHOWN)
+    | only(DAC_OVERRIDE)
+    | only(2) // CAP_DAC_READ_SEARCH
+    | only(FOWNER)
+    | only(4) // CAP_FSETID
+    | only(9) // CAP_LINUX_IMMUTABLE
+    | only(24) // CAP_SYS_RESOURCE
+    | only(27); // CAP_MKNOD
 
 /// While this guard exists, this thread's file capabilities are not effective; other threads are not affected.
-struct LoweredCapabilities(CapsHashSet);
+struct LoweredCapabilities(Capabilities);
 
 impl LoweredCapabilities {
     fn now() -> Result<Self, Errno> {
-        let failed = |_| Errno::EPERM;
-        let before = caps::read(None, CapSet::Effective).map_err(failed)?;
-        let lowered = before
-            .iter()
-            .filter(|capability| !OVER_FILES.contains(capability))
-            .copied()
-            .collect();
-        caps::set(None, CapSet::Effective, &lowered).map_err(failed)?;
+        let before = Capabilities::read()?;
+        let mut lowered = before;
+        lowered.effective &= !OVER_FILES;
+        lowered.set()?;
         Ok(Self(before))
     }
 }
@@ -79,8 +74,8 @@ impl LoweredCapabilities {
 impl Drop for LoweredCapabilities {
     fn drop(&mut self) {
         // They are still permitted, so this cannot fail.
-        if let Err(error) = caps::set(None, CapSet::Effective, &self.0) {
-            log::warn!("capabilities stay lowered: {error}");
+        if let Err(errno) = self.0.set() {
+            log::warn!("capabilities stay lowered: {errno}");
         }
     }
 }

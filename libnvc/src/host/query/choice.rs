@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::{CREATION, LIBRARY};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::Identity;
-use crate::sys::capabilities::{Capabilities, SYS_ADMIN, Set, is_ambient, is_bounding, only};
+use crate::sys::capabilities::{Capabilities, SYS_ADMIN, SYS_MODULE, Set, is_ambient, only};
 use crate::sys::nvml::is_loaded;
 use crate::sys::process::is_alone;
 
@@ -103,38 +103,33 @@ fn needed(wanted: &ProcessContext<'_>) -> Set {
 
 /// Returns the capabilities that this process is permitted, but that a program it executes would lack.
 fn lost_by_execution() -> Set {
-    let Ok(Capabilities {
-        permitted,
-        inheritable,
-        ..
-    }) = Capabilities::read()
-    else {
+    let Ok(own) = Capabilities::read() else {
         return 0;
     };
     let root = nix::unistd::geteuid().is_root();
     let survives = |capability| {
         if root {
-            inheritable & only(capability) != 0 || is_bounding(capability)
+            own.pass_on(capability)
         } else {
             is_ambient(capability)
         }
     };
     let lost = NAMES
         .into_iter()
-        .filter(|&(capability, _)| permitted & only(capability) != 0 && !survives(capability));
+        .filter(|&(capability, _)| own.permitted & only(capability) != 0 && !survives(capability));
     lost.fold(0, |set, (capability, _)| set | only(capability))
 }
 
 /// Returns true if a program that this process executes has capabilities that a container's root lacks, from its first
 /// instruction on. An unprivileged program is as traceable as this process.
 fn is_closed_at_once() -> bool {
-    let inheritable = Capabilities::read().map_or(0, |found| found.inheritable);
-    let has = |capability| inheritable & only(capability) != 0 || is_bounding(capability);
+    let own = Capabilities::read().unwrap_or_default();
+    let has = |capability| own.pass_on(capability);
     !nix::unistd::geteuid().is_root() || BEYOND_CONTAINERS.into_iter().any(has)
 }
 
 /// Capabilities that runtimes do not grant by default: CAP_SYS_ADMIN, five other CAP_SYS_*, and the shields.
-const BEYOND_CONTAINERS: [u32; 8] = [SYS_ADMIN, 16, 17, 19, 22, 24, 35, 36];
+const BEYOND_CONTAINERS: [u32; 8] = [SYS_ADMIN, SYS_MODULE, 17, 19, 22, 24, 35, 36];
 
 fn narrowed(lost: Set) -> Error {
     let names: Vec<_> = NAMES

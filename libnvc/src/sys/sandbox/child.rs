@@ -23,7 +23,7 @@ use nix::unistd::{
 
 use super::{NAME, Sandbox, volumes};
 use crate::sys::capabilities::{
-    Capabilities, DAC_OVERRIDE, SYS_ADMIN, Set, drop_bounding, only, raise_ambient, shield,
+    Capabilities, DAC_OVERRIDE, SYS_ADMIN, Set, keep_bounding, only, raise_ambient, shield,
 };
 use crate::sys::descriptors::close_range;
 use crate::sys::mount::{
@@ -392,7 +392,10 @@ fn decimal(number: i32, digits: &mut [u8; 12]) -> &std::ffi::CStr {
 /// exec makes it dumpable, and the shield is the only capability that a container's root lacks.
 fn become_owner(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     let shield = shield();
-    drop_bounding_set(shield);
+    let shields = shield.map_or(0, only);
+    let kept = only(DAC_OVERRIDE) | shields;
+    // Without CAP_SETPCAP no_new_privs alone prevents an exec from gaining the rest of the set.
+    keep_bounding(kept);
     if let Some((user, group)) = sandbox.owner {
         // Not SECBIT_NO_SETUID_FIXUP, which needs CAP_SETPCAP and would outlive the execution.
         prctl::set_keepcaps(true).at(Step::User)?;
@@ -415,15 +418,14 @@ fn become_owner(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
         entering.set().at(Step::UserNamespace)?;
         setns(namespace, CloneFlags::CLONE_NEWUSER).at(Step::UserNamespace)?;
         // setns grants full sets, and may make the process dumpable.
-        drop_bounding_set(shield);
+        keep_bounding(kept);
         prctl::set_dumpable(false).at(Step::UserNamespace)?;
     }
     let is_ambient = sandbox.owner.is_some() || sandbox.user_namespace.is_some();
-    let shields = shield.map_or(0, only);
     // Without a shield the program is a file that its user cannot read. Executing such a file makes the process
     // undumpable, unless it has the capability to read it.
     let effective = shield.is_some();
-    let overrides = match keep(only(DAC_OVERRIDE) | shields, effective) {
+    let overrides = match keep(kept, effective) {
         // If the caller lacks the capability, ldconfig writes only files that its user may write.
         Err(Errno::EPERM) => keep(shields, effective).map(|()| false),
         done => done.map(|()| true),
@@ -446,18 +448,6 @@ fn keep(set: Set, effective: bool) -> Result<(), Errno> {
         inheritable: set,
     };
     capabilities.set()
-}
-
-/// Drops from the bounding set all that the program does not keep.
-fn drop_bounding_set(shield: Option<u32>) {
-    let kept = [Some(DAC_OVERRIDE), shield];
-    for capability in (0..64).filter(|capability| !kept.contains(&Some(*capability))) {
-        // EINVAL: past the last capability. EPERM: no CAP_SETPCAP; then no_new_privs alone prevents an exec from
-        // gaining the rest of the set.
-        if drop_bounding(capability).is_err() {
-            break;
-        }
-    }
 }
 
 /// Limits the damage that a corrupt or hostile library can make ldconfig do.
