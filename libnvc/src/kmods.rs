@@ -20,14 +20,11 @@ mod pci;
 
 pub use char_links::CharLinks;
 
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use log::{debug, info, warn};
 use nix::errno::Errno;
 
-use crate::directory::{Entry, names};
 use crate::error::{Error, Result, errno_text};
 use crate::host::{CONTROL_MINOR, MODESET_MINOR};
 use crate::host::{
@@ -42,9 +39,6 @@ use crate::path::HostPath;
 
 const UVM: &str = "nvidia-uvm";
 const IMEX: &str = "nvidia-caps-imex-channels";
-
-/// More than a GPU has instances, and a directory of them other files.
-const MAX_INSTANCES: usize = 1 << 10;
 
 /// Loads the modules and creates the nodes if the configuration asks for it, except those of IMEX channels. Returns a
 /// warning if something fails.
@@ -223,41 +217,25 @@ impl<'r> ModuleLoader<'r> {
 
     /// Creates the nodes of the existing capabilities: the global ones, and those of the instances of these GPUs.
     fn capabilities(&mut self, major: u32, gpus: &[u32]) {
-        let root = HostPath::new(nvcaps::CAPABILITIES);
-        let mut files = vec![root.join("mig/config"), root.join("mig/monitor")];
-        for gpu in gpus {
-            let mig = root.join(format!("gpu{gpu}/mig"));
-            for gi in self.instances(&mig, "gi") {
-                files.push(gi.join("access"));
-                files.extend(self.instances(&gi, "ci").iter().map(|ci| ci.join("access")));
-            }
+        let top = HostPath::new(nvcaps::CAPABILITIES);
+        let of_gpus = gpus.iter().map(|gpu| top.join(format!("gpu{gpu}")));
+        let wanted: Vec<HostPath> = of_gpus.chain([top.join("mig")]).collect();
+        let is_wanted = |file: &HostPath| {
+            let mut above = wanted.iter();
+            above.any(|above| file.as_path().starts_with(above.as_path()))
+        };
+        let mut files = nvcaps::files(self.root);
+        files.retain(|(file, minor)| minor.is_some() && is_wanted(file));
+        if !files.is_empty() {
+            self.directory("nvidia-caps");
         }
-        let texts: Vec<_> = files
-            .iter()
-            .filter_map(|file| self.read(file.as_path()))
-            .collect();
-        if texts.is_empty() {
-            return;
-        }
-        self.directory("nvidia-caps");
-        for text in texts {
-            if let Some(minor) = procfs::number(&text, "DeviceFileMinor") {
+        for (file, minor) in files {
+            if let (Some(text), Some(minor)) = (self.read(file.as_path()), minor) {
                 let name = format!("nvidia-caps/nvidia-cap{minor}");
                 let owner = owner_of_capability(&text);
                 self.node(&name, DeviceNumber { major, minor }, owner);
             }
         }
-    }
-
-    fn instances(&self, above: &HostPath, prefix: &str) -> Vec<HostPath> {
-        let fits = |entry: Entry<'_>| entry.name.as_bytes().starts_with(prefix.as_bytes());
-        let opened = self.root.open_file(above);
-        let names = opened.and_then(|opened| names(opened.as_fd(), MAX_INSTANCES, fits));
-        // A directory that cannot be read has no instances for us.
-        let names = names.unwrap_or_default().into_iter();
-        let mut found: Vec<_> = names.map(|name| above.join(name)).collect();
-        found.sort();
-        found
     }
 
     fn channels(&mut self, channels: &[DeviceNode]) {
