@@ -192,18 +192,12 @@ fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> GpuReading {
 /// Reads the MIG devices of a GPU.
 fn mig_devices(nvml: &Nvml, device: Device) -> Result<Vec<MigFacts>, Fault> {
     let (_, reports) = mig(nvml, device)?;
-    let named = |slot| {
-        nvml.mig_device(device, slot)
-            .and_then(|mig| nvml.name(mig))
-            .ok()
-            .map(|name| plain(&name))
-    };
     let devices = reports.into_iter().map(|report| MigFacts {
         index: report.slot,
         uuid: plain(&report.uuid),
         gpu_instance: report.gi,
         compute_instance: report.ci,
-        name: named(report.slot),
+        name: report.name.map(|name| plain(&name)),
         attributes: None,
         placement: None,
     });
