@@ -1,7 +1,5 @@
 //! Picks the user for NVML: never root, unless the caller asks for it.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -9,6 +7,7 @@ use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid};
 
 use crate::error::{Error, Result};
+use crate::read_file::read_path;
 
 /// Nodes that NVML or libcuda opens: those of discrete GPUs, then those of a Jetson.
 const NODES: [&str; 4] = [
@@ -46,7 +45,7 @@ impl Identity {
             gid: overflow_id("/proc/sys/kernel/overflowgid")?,
         };
         // Without the maps, the kernel presumably has no user namespaces.
-        let has = |path, id| read_small(path).map_or(true, |map| mapped(&map, id).is_some());
+        let has = |path, id| read(path).map_or(true, |map| mapped(&map, id).is_some());
         if has("/proc/self/uid_map", overflow.uid) && has("/proc/self/gid_map", overflow.gid) {
             return Ok(overflow);
         }
@@ -102,21 +101,15 @@ pub(crate) fn overflow_uid() -> Result<u32> {
 }
 
 fn overflow_id(path: &str) -> Result<u32> {
-    let text = read_small(path)
+    let text = read(path)
         .map_err(|errno| Error::file("open failed", path, errno).hint("is /proc mounted?"))?;
     let number = text.trim_end().parse();
     number.map_err(|_| Error::file("read error", path, Errno::EINVAL))
 }
 
-/// Reads a /proc file in a single read.
-fn read_small(path: &str) -> Result<String, Errno> {
-    let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or_default());
-    let mut buffer = [0; 4096];
-    let count = File::open(path)
-        .and_then(|mut file| file.read(&mut buffer))
-        .map_err(errno)?;
-    let text = buffer.get(..count).unwrap_or_default();
-    Ok(String::from_utf8_lossy(text).into_owned())
+fn read(path: &str) -> Result<String, Errno> {
+    let bytes = read_path(path)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Returns the id outside that a `uid_map` or `gid_map` has for `id`. Each line holds the first id inside, the first id
@@ -133,12 +126,9 @@ pub(crate) fn mapped(map: &str, id: u32) -> Option<u32> {
 
 /// Returns true in a user namespace other than the initial one, which may neither load modules nor create device nodes.
 pub fn in_user_namespace() -> bool {
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).ok();
-    is_user_namespace(
-        read("uid_map").as_deref(),
-        read("gid_map").as_deref(),
-        read("setgroups").as_deref(),
-    )
+    let [uid_map, gid_map, setgroups] =
+        ["uid_map", "gid_map", "setgroups"].map(|name| read(&format!("/proc/self/{name}")).ok());
+    is_user_namespace(uid_map.as_deref(), gid_map.as_deref(), setgroups.as_deref())
 }
 
 /// Does the same with the contents of the relevant files, which are missing if the kernel lacks user namespaces.
