@@ -299,7 +299,7 @@ END_OF_SOURCE
           curl -fsS http://localhost:3476/gpu/status > /dev/null
           has create '"Err":null' "$(ask Create)"
           has mount '"Err":null' "$(ask Mount one)"
-          has unmount '"Err":null' "$(ask Unmount one)"
+          has remove '"Err":null' "$(ask Remove)"
           kill "$(cat /proc/$!/task/$!/children)"
           wait $!
           has seen 'saw nvidia-docker-p' "$(cat /run/traced)"
