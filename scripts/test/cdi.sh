@@ -282,10 +282,11 @@ check "without MIG devices it has nothing to do" sleeps
 sed -i 's/^# machine: driver [^,]*/# machine: driver 1.2.3/' "$work/timer/specs/nvidia.yaml"
 check "not even with another driver" sleeps
 sed -i '/^# machine:/d' "$work/timer/specs/nvidia.yaml"
-check "nor with a file of an earlier version" sleeps
+check "a file of an earlier version, which has no machine: the timer starts the refresh" wakes
+check "afterwards it has nothing to do" sleeps
 rm "$work/timer/specs/nvidia.yaml"
 sleeps_without() { tick && ! opens_nvml && ! ls "$work/timer/refreshes"; }
-check "nor without a specification" sleeps_without
+check "without a specification it has nothing to do" sleeps_without
 deleted() { echo "- $work/timer/specs/nvidia.yaml" > "$work/timer/written"; tick && opens_nvml && [ -e "$work/timer/specs/nvidia.yaml" ]; }
 check "the refresh wrote one that somebody deleted: the timer starts it" deleted
 rm "$work/timer/specs/nvidia.yaml"
