@@ -9,7 +9,7 @@ use k8s_openapi::api::resource::v1::{
     Device, DeviceAttribute, DeviceCapacity, DeviceTaint, DeviceToleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use libnvc::host::monitor::MigPlacement;
+use libnvc::host::monitor::{MigPlacement, architecture};
 
 use crate::machine::{Gpu, Health, Machine, Mig};
 use crate::options::DRIVER;
@@ -101,7 +101,8 @@ fn device(entry: &Entry<'_>, machine: &Machine, sys: &Path) -> Device {
     add("uuid", text(entry.uuid()));
     add("productName", text(&gpu.model));
     add("brand", text(&gpu.brand));
-    add("architecture", text(architecture(gpu.compute)));
+    let family = architecture(gpu.compute).unwrap_or("Unknown");
+    add("architecture", text(family));
     let (major, minor) = gpu.compute;
     add(
         "cudaComputeCapability",
@@ -259,22 +260,6 @@ fn bytes(mut number: u64) -> Quantity {
         number /= 1024;
     }
     Quantity(format!("{number}{unit}"))
-}
-
-/// Returns NVIDIA's word for an architecture.
-fn architecture(compute: (u32, u32)) -> &'static str {
-    match compute {
-        (3, _) => "Kepler",
-        (5, _) => "Maxwell",
-        (6, _) => "Pascal",
-        (7, 5) => "Turing",
-        (7, _) => "Volta",
-        (8, 9) => "Ada Lovelace",
-        (8, _) => "Ampere",
-        (9, _) => "Hopper",
-        (10..=12, _) => "Blackwell",
-        _ => "Unknown",
-    }
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub struct Gpu {
     /// `Nvidia`, `Tesla`, …
     pub brand: String,
     /// Compute capability.
-    pub compute: (u32, u32),
+    pub compute: (i32, i32),
     /// Bytes; None if NVML did not tell.
     pub memory: Option<u64>,
     /// `None`, `HMM` or `ATS`, if it is known.
@@ -82,6 +82,13 @@ pub struct Gpu {
     pub migs: Vec<Mig>,
     #[serde(default)]
     pub health: Health,
+}
+
+impl Gpu {
+    /// Returns true for its UUID, and for those of its MIG devices.
+    pub(crate) fn has(&self, uuid: &str) -> bool {
+        self.uuid == uuid || self.migs.iter().any(|mig| mig.uuid == uuid)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -186,10 +186,49 @@ pub fn brand(number: u32) -> &'static str {
     device::brand(number)
 }
 
+/// Returns the name of an architecture by its compute capability.
+pub fn architecture(compute: (i32, i32)) -> Option<&'static str> {
+    Some(match compute {
+        (1, _) => "Tesla",
+        (2, _) => "Fermi",
+        (3, _) => "Kepler",
+        (5, _) => "Maxwell",
+        (6, _) => "Pascal",
+        (7, 0 | 2) => "Volta",
+        (7, _) => "Turing",
+        (8, 9) => "Ada Lovelace",
+        (8, _) => "Ampere",
+        (9, _) => "Hopper",
+        (10..=12, _) => "Blackwell",
+        _ => return None,
+    })
+}
+
 pub(super) fn error_of(fault: &Fault) -> Error {
     let error = Error::new(ErrorKind::DriverUnavailable, fault.to_string());
     match fault {
         Fault::Load(text) => error.hint(text.clone()),
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures() {
+        for (compute, name) in [
+            ((6, 1), Some("Pascal")),
+            ((7, 0), Some("Volta")),
+            ((7, 5), Some("Turing")),
+            ((8, 6), Some("Ampere")),
+            ((8, 9), Some("Ada Lovelace")),
+            ((9, 0), Some("Hopper")),
+            ((12, 0), Some("Blackwell")),
+            ((99, 0), None),
+        ] {
+            assert_eq!(architecture(compute), name);
+        }
     }
 }

@@ -11,7 +11,6 @@ mod query;
 mod router;
 mod status;
 mod v2;
-mod v2_types;
 
 pub(super) use answer::{Answer, INTERNAL_ERROR, NOT_FOUND_TEXT, TEXT, json, of_type};
 pub(super) use router::Rest;

@@ -110,15 +110,13 @@ pub(super) fn request(source: &Source) -> QueryRequest {
 }
 
 fn found(facts: &GpuFacts) -> Found {
-    let (major, minor) = facts.arch.unwrap_or_default();
-    let number = |number: i32| u32::try_from(number).unwrap_or_default();
     let gpu = Gpu {
         minor: facts.minor,
         uuid: facts.uuid.clone(),
         busid: facts.busid.to_ascii_lowercase(),
         model: facts.model.clone().unwrap_or_default(),
         brand: facts.brand.map(monitor::brand).unwrap_or_default().into(),
-        compute: (number(major), number(minor)),
+        compute: facts.arch.unwrap_or_default(),
         memory: facts.memory,
         addressing: match facts.addressing {
             Some(0) => Some("None".into()),

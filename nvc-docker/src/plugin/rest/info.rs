@@ -3,11 +3,10 @@
 use std::fs;
 
 use libnvc::Result;
-use libnvc::host::monitor::GpuFacts;
+use libnvc::host::monitor::{GpuFacts, architecture};
 use serde_json::{Value, json};
 
 use super::lines::Lines;
-use super::v2_types::architecture;
 use crate::plugin::gpus::DriverFacts;
 
 /// The lines of a GPU.

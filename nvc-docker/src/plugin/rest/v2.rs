@@ -1,13 +1,12 @@
 //! Formats all data about the GPUs in one document, version 2: with names, units in the keys, and each GPU's error.
 
 use libnvc::Result;
-use libnvc::host::monitor::{GpuFacts, GpuStatus, MigFacts, ProcessStatus};
+use libnvc::host::monitor::{GpuFacts, GpuStatus, MigFacts, ProcessStatus, architecture};
 use serde_json::{Value, json};
 
 use super::answer::json as line;
 use super::containers::of_process;
 use super::info::{link_bandwidth, numa_node};
-use super::v2_types::{architecture, distance};
 use crate::VERSION;
 use crate::plugin::gpus::GpuState;
 
@@ -106,4 +105,29 @@ fn mig_device(facts: &MigFacts, status: &Result<GpuStatus>) -> Value {
         "memoryUsedBytes": found.and_then(|mig| mig.memory_used),
         "memoryBytes": found.and_then(|mig| mig.memory_total),
     })
+}
+
+/// Returns the name of a topology distance between two GPUs.
+fn distance(level: Option<i32>) -> Option<&'static str> {
+    Some(match level? {
+        0 => "same board",
+        10 => "one PCIe switch",
+        20 => "several PCIe switches",
+        30 => "host bridge",
+        40 => "same CPU",
+        50 => "across CPUs",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        assert_eq!(distance(Some(30)), Some("host bridge"));
+        assert_eq!(distance(Some(31)), None);
+        assert_eq!(distance(None), None);
+    }
 }
