@@ -31,7 +31,7 @@ use crate::options::DRIVER;
 
 /// The most devices of a slice if one has taints.
 const MAX_DEVICES: usize = 64;
-/// Waiting times after a failed call.
+/// Waiting times after a failed call: each twice as long as the one before.
 const SOON: Duration = Duration::from_millis(200);
 const LATE: Duration = Duration::from_secs(5);
 /// How often the kubelet is asked what device plugins have given. It may take long to answer.
@@ -65,7 +65,7 @@ pub(crate) async fn publish(claims: Claims, lock: File, mut registered: watch::R
     let fields = format!("spec.driver={DRIVER},spec.nodeName={}", publisher.node);
     let events = watcher(publisher.api.clone(), Config::default().fields(&fields));
     let mut events = pin!(events.backoff(Delay(SOON)));
-    let (mut delay, mut given) = (SOON, claims.pods.seen.subscribe());
+    let (mut delay, mut given) = (Delay(SOON), claims.pods.seen.subscribe());
     tokio::spawn(look(claims.pods.clone()));
     // When to compare; None until something changes.
     let mut due = None::<Instant>;
@@ -100,11 +100,10 @@ pub(crate) async fn publish(claims: Claims, lock: File, mut registered: watch::R
                 }
                 due = (!publisher.moving.is_empty()).then(|| Instant::now() + LATE);
                 match publisher.compare(&wanted, &given).await {
-                    Ok(()) => delay = SOON,
+                    Ok(()) => delay.reset(),
                     Err(failure) => {
                         log::warn!("the devices cannot be published: {failure}");
-                        due = Some(Instant::now() + delay);
-                        delay = (2 * delay).min(LATE);
+                        due = delay.next().map(|delay| Instant::now() + delay);
                     }
                 }
             }
@@ -122,7 +121,6 @@ async fn look(pods: Pods) {
     }
 }
 
-/// The waiting times of the watch.
 struct Delay(Duration);
 
 impl Iterator for Delay {
@@ -155,14 +153,13 @@ async fn alone(mut file: File) -> Flock<File> {
 
 /// Returns the reference that makes the slices go with the node, as soon as the API server has the node.
 async fn owner(client: &Client, node: &str) -> OwnerReference {
-    let (nodes, mut delay) = (Api::<Node>::all(client.clone()), SOON);
+    let (nodes, mut delay) = (Api::<Node>::all(client.clone()), Delay(SOON));
     let found = loop {
         match answer(nodes.get(node)).await {
             Ok(found) => break found,
             Err(failure) => log::warn!("the node: {failure}"),
         }
-        sleep(delay).await;
-        delay = (2 * delay).min(LATE);
+        sleep(delay.next().unwrap_or(LATE)).await;
     };
     OwnerReference {
         api_version: "v1".into(),

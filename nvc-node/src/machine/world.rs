@@ -77,10 +77,7 @@ impl State {
 
     /// Returns what a restart must not forget.
     pub(super) fn kept(&self) -> Kept {
-        let is_sick = |known: &&Known| {
-            let of = |uuid: &String| self.verdicts.contains_key(uuid);
-            of(&known.gpu.uuid) || known.gpu.migs.iter().any(|mig| of(&mig.uuid))
-        };
+        let is_sick = |known: &&Known| self.verdicts.keys().any(|uuid| known.gpu.has(uuid));
         Kept {
             verdicts: self.verdicts.clone(),
             gpus: self
@@ -263,12 +260,8 @@ impl State {
         }
         // A MIG device that was made anew is well.
         let gpus = &self.gpus;
-        self.verdicts.retain(|uuid, _| {
-            gpus.contains_key(uuid)
-                || gpus
-                    .values()
-                    .any(|known| known.gpu.migs.iter().any(|mig| mig.uuid == *uuid))
-        });
+        let is_known = |uuid: &str| gpus.values().any(|known| known.gpu.has(uuid));
+        self.verdicts.retain(|uuid, _| is_known(uuid));
     }
 
     /// Notes which of the GPUs do not answer, and that their next answers are those of GPUs that were reset.
@@ -304,10 +297,8 @@ impl State {
             let may_pass = class(verdict.xid, ignored) < Class::Lost || needs == Some(0);
             may_pass && since >= quiet
         };
-        self.verdicts.retain(|uuid, verdict| {
-            let is_its = *uuid == gpu.uuid || gpu.migs.iter().any(|mig| mig.uuid == *uuid);
-            !is_its || !is_over(verdict)
-        });
+        self.verdicts
+            .retain(|uuid, verdict| !gpu.has(uuid) || !is_over(verdict));
     }
 }
 
@@ -316,10 +307,8 @@ fn verdicts_of<'v>(
     verdicts: &'v mut BTreeMap<String, Verdict>,
     gpu: &'v Gpu,
 ) -> impl Iterator<Item = &'v mut Verdict> {
-    verdicts.iter_mut().filter_map(|(uuid, verdict)| {
-        let is_its = *uuid == gpu.uuid || gpu.migs.iter().any(|mig| mig.uuid == *uuid);
-        is_its.then_some(verdict)
-    })
+    let its = verdicts.iter_mut().filter(|(uuid, _)| gpu.has(uuid));
+    its.map(|(_, verdict)| verdict)
 }
 
 #[cfg(test)]
