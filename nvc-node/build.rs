@@ -15,9 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo::rerun-if-changed={file}");
     }
     let protocols = protox::compile(&files, ["proto"])?;
-    tonic_prost_build::configure()
-        .build_client(false)
-        .compile_fds(protocols)?;
+    tonic_prost_build::configure().compile_fds(protocols)?;
     nvc_build::link_statically();
     Ok(())
 }

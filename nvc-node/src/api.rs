@@ -132,7 +132,7 @@ impl std::fmt::Display for Failure {
 }
 
 /// Joins an error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

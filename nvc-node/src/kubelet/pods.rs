@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use h2::client;
-use http::Request;
 use libnvc::{Error, ErrorKind, Result};
-use prost::Message as _;
-use prost::bytes::Bytes;
-use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tonic::Response;
+use tonic::transport::Endpoint;
 
-use crate::proto::pods::ListPodResourcesResponse;
+use crate::api::chain;
+use crate::proto::pods::pod_resources_lister_client::PodResourcesListerClient;
+use crate::proto::pods::{ListPodResourcesRequest, ListPodResourcesResponse};
 
-const LIST: &str = "http://localhost/v1.PodResourcesLister/List";
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The size limit of an answer, which is gRPC's in the kubelet.
 const MAX_ANSWER: usize = 16 << 20;
@@ -46,9 +44,7 @@ impl Pods {
             return Ok(Given::new());
         }
         let failed = |cause: String| Error::fault(ErrorKind::System, self.socket.display(), cause);
-        let stream = UnixStream::connect(&self.socket).await;
-        let stream = stream.map_err(|error| failed(error.to_string()))?;
-        let answer = timeout(DEADLINE, list(stream)).await;
+        let answer = timeout(DEADLINE, list(&self.socket)).await;
         let answer = answer
             .unwrap_or_else(|_| Err("no answer".into()))
             .map_err(failed)?;
@@ -78,53 +74,25 @@ fn given(answer: ListPodResourcesResponse) -> Given {
     given
 }
 
-async fn list(stream: UnixStream) -> Result<ListPodResourcesResponse, String> {
-    let failed = |error: h2::Error| error.to_string();
-    let (requests, connection) = client::handshake(stream).await.map_err(failed)?;
-    let mut connection = tokio::spawn(connection);
-    let call = async {
-        let mut requests = requests.ready().await.map_err(failed)?;
-        let request = Request::post(LIST)
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .body(())
-            .map_err(|error| error.to_string())?;
-        let (response, mut sender) = requests.send_request(request, false).map_err(failed)?;
-        // A message without fields.
-        sender
-            .send_data(Bytes::from_static(&[0; 5]), true)
-            .map_err(failed)?;
-        let mut body = response.await.map_err(failed)?.into_body();
-        let mut bytes = Vec::new();
-        while let Some(part) = body.data().await {
-            let part = part.map_err(failed)?;
-            body.flow_control()
-                .release_capacity(part.len())
-                .map_err(failed)?;
-            bytes.extend_from_slice(&part);
-            if bytes.len() > MAX_ANSWER {
-                return Err("the answer is too long".to_owned());
-            }
-        }
-        // An error of the kubelet has no message. A part of one would be a shorter list.
-        let (head, message) = bytes.split_at_checked(5).ok_or("it refuses the call")?;
-        let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
-        if head != [&[0][..], &len.to_be_bytes()].concat() {
-            return Err("the answer is not whole".to_owned());
-        }
-        ListPodResourcesResponse::decode(message).map_err(|error| error.to_string())
-    };
-    let answer = tokio::select! {
-        answer = call => answer,
-        done = &mut connection => Err(format!("the connection has ended: {done:?}")),
-    };
-    connection.abort();
+/// Asks once, over a connection of its own.
+async fn list(socket: &Path) -> Result<ListPodResourcesResponse, String> {
+    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
+    let channel = endpoint.map_err(|error| chain(&error))?.connect().await;
+    let channel = channel.map_err(|error| chain(&error))?;
+    let mut client = PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+    let answer = client.list(ListPodResourcesRequest {}).await;
     answer
+        .map(Response::into_inner)
+        .map_err(|status| status.message().to_owned())
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use prost::Message as _;
+    use prost::bytes::Bytes;
+    use tokio::net::UnixListener;
+
     use super::*;
     use crate::proto::pods::{ContainerDevices, ContainerResources, PodResources};
 
@@ -154,24 +122,30 @@ mod tests {
         for at in [0, 4, 5, 10, 14] {
             assert!(said(&whole[..at]).await.is_err(), "{at}");
         }
-        assert!(said(&[&whole[..], &[0]].concat()).await.is_err());
         assert!(said(&[&[1][..], &whole[1..]].concat()).await.is_err());
     }
 
     /// Returns what is understood if these are the bytes of the answer.
     async fn said(bytes: &[u8]) -> Result<ListPodResourcesResponse, String> {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("kubelet.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
         let bytes = Bytes::copy_from_slice(bytes);
         let server = async {
-            let mut connection = h2::server::handshake(theirs).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut connection = h2::server::handshake(stream).await.unwrap();
             while let Some(Ok((_, mut respond))) = connection.accept().await {
+                let answer = http::Response::builder().header("content-type", "application/grpc");
                 let mut body = respond
-                    .send_response(http::Response::new(()), false)
+                    .send_response(answer.body(()).unwrap(), false)
                     .unwrap();
-                body.send_data(bytes.clone(), true).unwrap();
+                body.send_data(bytes.clone(), false).unwrap();
+                let mut trailers = http::HeaderMap::new();
+                trailers.insert("grpc-status", "0".parse().unwrap());
+                body.send_trailers(trailers).unwrap();
             }
         };
-        tokio::join!(list(ours), server).0
+        tokio::join!(list(&socket), server).0
     }
 
     #[test]

@@ -91,16 +91,16 @@ pub(crate) fn a_kubelet_that_does_not_say() {
         (json!({"hang": true}), "no answer"),
         (
             json!({"refuse": "RESOURCE_EXHAUSTED"}),
-            "it refuses the call",
+            "as the test said",
         ),
-        (json!({"refuse": "UNIMPLEMENTED"}), "it refuses the call"),
+        (json!({"refuse": "UNIMPLEMENTED"}), "as the test said"),
         (json!({"message": "ff", "times": 64}), "failed to decode"),
         (json!({"message": "0aff", "times": 1}), "failed to decode"),
         // A pod within a pod within a pod.
         (json!({"message": "0a", "times": 1 << 20}), ""),
         (
             json!({"message": "0a00", "times": 9 << 20}),
-            "the answer is too long",
+            "length too large",
         ),
     ] {
         node.plugins(answer.clone());
