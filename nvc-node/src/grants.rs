@@ -35,6 +35,8 @@ const BEARERS: &str = "devices.json";
 /// The directory of the records.
 const RECORDS: &str = "claims";
 
+/// The most claims at a time, of which each may have nodes and files. A kubelet has some hundred pods.
+const MAX_CLAIMS: usize = 1000;
 /// Seconds between the clocks of this node and of the scheduler, with its delay, that do not matter.
 const MAX_SKEW: i64 = 30;
 
@@ -99,7 +101,13 @@ impl Grants {
     /// Those of [`Locked::give`]; another claim has a device.
     pub(crate) fn give(&self, record: &Record) -> Result<bool> {
         let locked = self.lock()?;
-        if let Some(other) = conflict(&locked.records()?, record) {
+        let is_new = !self.record(&record.uid).exists();
+        let records = locked.records()?;
+        if is_new && records.len() >= MAX_CLAIMS {
+            let text = format!("{MAX_CLAIMS} claims have devices");
+            return Err(Error::new(ErrorKind::Malformed, text));
+        }
+        if let Some(other) = conflict(&records, record) {
             let Record {
                 namespace, name, ..
             } = other;
@@ -112,7 +120,6 @@ impl Grants {
                 path.display()
             )));
         }
-        let is_new = !self.record(&record.uid).exists();
         locked.give(record)?;
         Ok(is_new)
     }

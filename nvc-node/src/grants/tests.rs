@@ -152,3 +152,22 @@ fn a_gpu_and_its_parts_are_not_given_to_two() {
     assert_eq!(conflict("GPU-1", "GPU-1", false), is("b"));
     assert_eq!(conflict("GPU-2", "GPU-2", false), None);
 }
+
+#[test]
+fn claims_are_counted() {
+    let state = tempfile::tempdir().unwrap();
+    let grants = grants(state.path());
+    fs::create_dir(grants.records()).unwrap();
+    let known = |n| Record {
+        grants: Vec::new(),
+        ..record(&format!("u{n}"), 0)
+    };
+    for n in 0..MAX_CLAIMS {
+        let record = known(n);
+        let text = serde_json::to_vec(&record).unwrap();
+        fs::write(grants.record(&record.uid), text).unwrap();
+    }
+    let said = |n| grants.give(&known(n)).unwrap_err().message();
+    assert_eq!(said(MAX_CLAIMS), "1000 claims have devices");
+    assert_ne!(said(0), "1000 claims have devices");
+}

@@ -26,6 +26,9 @@ use crate::rights;
 
 /// How often the specifications of claims are looked for.
 const KEEP: Duration = Duration::from_secs(5);
+/// The most devices of a claim, and the length limit of its names.
+const MAX_DEVICES: usize = 32;
+const MAX_NAME: usize = 253;
 
 /// Serves the cluster side at the other ends of standard input and output, until it ends. The caller must end then.
 ///
@@ -120,6 +123,8 @@ fn done(call: Call, grants: &Grants, world: &World, sockets: &mut Vec<PathBuf>) 
         Call::Give(mut record) => {
             judge(&record, world)?;
             record.driver = world.as_ref().map_or("", |it| &it.driver).into();
+            // A claim of the future could have what was moved since.
+            record.since = record.since.min(devices::now());
             answer.is_new = grants.give(&record)?;
         }
         Call::Records => answer.records = grants.lock()?.records()?,
@@ -141,11 +146,13 @@ fn done(call: Call, grants: &Grants, world: &World, sockets: &mut Vec<PathBuf>) 
     Ok(answer)
 }
 
-/// Checks that a claim has a safe UID, and names devices of this machine.
+/// Checks that a claim is one of Kubernetes, and names devices of this machine.
 fn judge(record: &Record, world: &World) -> Result<()> {
     check_uid(&record.uid)?;
-    if record.grants.is_empty() {
-        let text = "a claim without devices";
+    let are_short =
+        [&record.namespace, &record.name].map(|name| name.len() <= MAX_NAME) == [true; 2];
+    if !are_short || !(1..=MAX_DEVICES).contains(&record.grants.len()) {
+        let text = "a claim without devices, with too many, or with a name that is too long";
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     record.grants.iter().try_for_each(|grant| {
@@ -220,6 +227,7 @@ async fn keep(grants: &Grants, mut world: Watch) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::grants::Grant;
 
     #[test]
     fn a_panic_costs_its_call_alone() {
@@ -228,6 +236,35 @@ mod tests {
             .message();
         assert_eq!(said, "a fault of this driver, which its log shows");
         assert!(guarded(|| Ok(Answer::default())).is_ok());
+    }
+
+    #[test]
+    fn claims_have_bounds() {
+        let machine = devices::tests::machine();
+        let entry = devices::entries(&machine).next().unwrap();
+        let grant = Grant {
+            name: entry.name(),
+            uuid: entry.uuid().into(),
+            gpu: entry.gpu.uuid.clone(),
+            instances: None,
+            is_shared: false,
+        };
+        let record = |name: usize, devices: usize| Record {
+            uid: "u1".into(),
+            name: "n".repeat(name),
+            grants: vec![grant.clone(); devices],
+            ..Record::default()
+        };
+        let world = Ok(machine.clone());
+        for (name, devices, is_good) in [
+            (253, 32, true),
+            (1, 0, false),
+            (1, 33, false),
+            (254, 1, false),
+        ] {
+            let judged = judge(&record(name, devices), &world);
+            assert_eq!(judged.is_ok(), is_good, "{name} {devices}: {judged:?}");
+        }
     }
 
     #[test]

@@ -89,10 +89,7 @@ pub(crate) fn a_kubelet_that_does_not_say() {
     let at = format!("{}: ", socket.display());
     for (answer, said) in [
         (json!({"hang": true}), "no answer"),
-        (
-            json!({"refuse": "RESOURCE_EXHAUSTED"}),
-            "as the test said",
-        ),
+        (json!({"refuse": "RESOURCE_EXHAUSTED"}), "as the test said"),
         (json!({"refuse": "UNIMPLEMENTED"}), "as the test said"),
         (json!({"message": "ff", "times": 64}), "failed to decode"),
         (json!({"message": "0aff", "times": 1}), "failed to decode"),
