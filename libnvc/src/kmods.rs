@@ -16,7 +16,7 @@
 mod char_links;
 mod mknod;
 mod modprobe;
-mod pci;
+pub mod pci;
 
 pub use char_links::CharLinks;
 

@@ -59,7 +59,7 @@ impl Abi {
     pub(super) const ALL: [Self; 2] = [Self::Native, Self::Compat32];
 
     /// Returns the set that a loader cache entry with these flags belongs to.
-    pub(super) fn of_cache_entry(flags: i32) -> Option<Self> {
+    pub fn of_cache_entry(flags: i32) -> Option<Self> {
         let wanted = |marks: &Marks| marks.cache == flags & CACHE_ARCHITECTURE;
         (flags & CACHE_ELF != 0).then(|| Self::find(wanted))?
     }

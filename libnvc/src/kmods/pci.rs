@@ -1,10 +1,11 @@
-//! Counts the NVIDIA GPUs on the PCI bus, from sysfs.
+//! Finds the NVIDIA GPUs on the PCI bus, from sysfs.
 
 use std::cell::OnceCell;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-const DEVICES: &str = "/sys/bus/pci/devices";
+/// The kernel's list of PCI devices.
+pub const DEVICES: &str = "/sys/bus/pci/devices";
 
 /// The number of NVIDIA GPUs. They are counted on first use, because a server has hundreds of devices on its buses.
 #[derive(Debug, Default)]
@@ -13,7 +14,10 @@ pub(super) struct GpuCount(OnceCell<Option<u32>>);
 impl GpuCount {
     /// Returns the number; None if sysfs is unavailable.
     pub(super) fn get(&self) -> Option<u32> {
-        *self.0.get_or_init(|| count(Path::new(DEVICES)))
+        *self.0.get_or_init(|| {
+            let count = gpus_in(Path::new(DEVICES))?.count();
+            u32::try_from(count).ok()
+        })
     }
 }
 
@@ -29,19 +33,21 @@ pub(super) fn has(name: &str) -> bool {
     Path::new(DEVICES).join(name).exists()
 }
 
-fn count(devices: &Path) -> Option<u32> {
-    let is_gpu = |device: &Path| {
+/// Returns the directories of the GPUs; None if sysfs is unavailable.
+pub fn gpus() -> Option<Vec<PathBuf>> {
+    gpus_in(Path::new(DEVICES)).map(Iterator::collect)
+}
+
+fn gpus_in(devices: &Path) -> Option<impl Iterator<Item = PathBuf>> {
+    let is_gpu = |device: &PathBuf| {
         let reads = |name: &str, prefix: &str| {
             fs::read_to_string(device.join(name)).is_ok_and(|text| text.starts_with(prefix))
         };
         // NVIDIA; all kinds of display controllers.
         reads("vendor", "0x10de") && reads("class", "0x03")
     };
-    let mut found = 0;
-    for device in fs::read_dir(devices).ok()?.flatten() {
-        found += u32::from(is_gpu(&device.path()));
-    }
-    Some(found)
+    let devices = fs::read_dir(devices).ok()?.flatten();
+    Some(devices.map(|device| device.path()).filter(is_gpu))
 }
 
 #[cfg(test)]
@@ -64,6 +70,7 @@ mod tests {
             fs::write(dir.path().join(name).join("class"), format!("{class}\n")).unwrap();
         }
         fs::create_dir(dir.path().join("empty")).unwrap();
+        let count = |path: &Path| gpus_in(path).map(Iterator::count);
         assert_eq!(count(dir.path()), Some(2));
         assert_eq!(count(&dir.path().join("nowhere")), None);
     }

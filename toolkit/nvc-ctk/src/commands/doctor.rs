@@ -34,7 +34,6 @@ use crate::ask::version_in;
 use crate::engine;
 use crate::line::CommandLine;
 use crate::logging::print;
-pub(super) use hardware::pci_gpus;
 use place::Place;
 
 /// Symptom of a driver that does not work at all.

@@ -3,26 +3,16 @@
 use std::fs;
 use std::path::Path;
 
+use libnvc::kmods::pci;
+
 use super::{Finding, NO_GPU, read};
 use crate::commands::repair::{command, step};
 
-const DEVICES: &str = "/sys/bus/pci/devices";
-const NVIDIA: &str = "0x10de";
-/// Classes of display controllers.
-const DISPLAYS: &str = "0x03";
-
-/// A GPU on the PCI bus.
-#[derive(Debug)]
-pub(in crate::commands) struct Gpu {
-    bus: String,
-    /// The name of its driver; None if it has none.
-    driver: Option<String>,
-}
-
 /// Returns the reason why the module is not loaded.
 pub(super) fn no_module() -> Finding {
-    let gpus = pci_gpus();
-    if gpus.as_ref().is_some_and(Vec::is_empty) {
+    let gpus = pci::gpus();
+    let sees_bus = || fs::read_dir(pci::DEVICES).is_ok_and(|mut devices| devices.next().is_some());
+    if gpus.as_ref().is_some_and(Vec::is_empty) && sees_bus() {
         let what =
             "this machine has no NVIDIA GPU on its PCI bus, and the module nvidia is not loaded";
         return Finding::fatal(
@@ -33,11 +23,12 @@ pub(super) fn no_module() -> Finding {
             ),
         );
     }
-    let held = |names: &[&str]| {
+    let held = |names: &[&'static str]| {
         let mut gpus = gpus.iter().flatten();
         gpus.find_map(|gpu| {
-            let driver = gpu.driver.as_deref()?;
-            names.contains(&driver).then_some((driver, &gpu.bus))
+            let driver = fs::read_link(gpu.join("driver")).ok()?;
+            let name = names.iter().find(|name| driver.ends_with(name))?;
+            Some((*name, gpu))
         })
     };
     let modules = read("/proc/modules").unwrap_or_default();
@@ -46,9 +37,10 @@ pub(super) fn no_module() -> Finding {
         let repair = "echo blacklist nouveau > /etc/modprobe.d/nouveau.conf, rebuild the initial ramdisk, and reboot";
         return Finding::fatal("the module nouveau has the GPUs", NO_GPU, step(repair));
     }
-    if let Some((driver, bus)) = held(&["vfio-pci", "pci-stub", "nova_core"]) {
+    if let Some((driver, gpu)) = held(&["vfio-pci", "pci-stub", "nova_core"]) {
+        let bus = gpu.file_name().unwrap_or_default().display();
         let what = format!("{driver} has the GPU {bus}, and the module nvidia is not loaded");
-        let unbind = format!("{DEVICES}/{bus}/driver/unbind");
+        let unbind = format!("{}/driver/unbind", gpu.display());
         let repair = command(format!("echo {bus} > {unbind} && modprobe nvidia"));
         let note = "this takes the GPU from virtual machines; to keep it across a reboot, remove the driver's options \
                     from the kernel's command line and /etc/modprobe.d";
@@ -86,28 +78,6 @@ fn is_secure_boot() -> bool {
     let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
     // Four bytes of attributes, and the value.
     fs::read(variable).is_ok_and(|value| value.get(4) == Some(&1))
-}
-
-/// Returns the GPUs; None if the bus cannot be seen.
-pub(in crate::commands) fn pci_gpus() -> Option<Vec<Gpu>> {
-    let is = |device: &Path, file: &str, start: &str| {
-        let text = fs::read_to_string(device.join(file)).unwrap_or_default();
-        text.starts_with(start)
-    };
-    let mut devices = fs::read_dir(DEVICES).ok()?.flatten().peekable();
-    devices.peek()?;
-    let gpus = devices.map(|entry| entry.path());
-    let gpus = gpus.filter(|path| is(path, "vendor", NVIDIA) && is(path, "class", DISPLAYS));
-    let name = |path: &Path| Some(path.file_name()?.to_string_lossy().into_owned());
-    Some(
-        gpus.map(|path| Gpu {
-            bus: name(&path).unwrap_or_default(),
-            driver: fs::read_link(path.join("driver"))
-                .ok()
-                .and_then(|driver| name(&driver)),
-        })
-        .collect(),
-    )
 }
 
 /// Machines with NVSwitches need the fabric manager.

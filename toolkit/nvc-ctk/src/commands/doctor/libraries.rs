@@ -12,14 +12,6 @@ use super::Finding;
 use super::place::{Kind, Place};
 use crate::commands::repair::{Repair, command, step, word};
 
-/// Bits of an entry's flags for its architecture.
-const KINDS: i32 = 0xff00;
-const NATIVE: i32 = if cfg!(target_arch = "aarch64") {
-    0x0a00
-} else {
-    0x0300
-};
-
 const INSTALL: &str = "install the driver's libraries: the packages libcuda1 and libnvidia-ml1 of Debian, or \
     libnvidia-compute-VERSION of Ubuntu";
 
@@ -108,7 +100,7 @@ fn ldconfig(place: &Place) -> Repair {
 
 /// Returns true if a library has this machine's width.
 fn is_native_entry(entry: &&CacheEntry) -> bool {
-    entry.flags & KINDS == NATIVE
+    Abi::of_cache_entry(entry.flags) == Some(Abi::Native)
 }
 
 /// Returns the path that this machine's loader takes for a name.

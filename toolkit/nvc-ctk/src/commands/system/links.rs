@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 
 use libnvc::host::DeviceNumber;
 use libnvc::host::nvcaps::MigMinors;
-use libnvc::kmods::CharLinks;
+use libnvc::kmods::{CharLinks, pci};
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
 use nvc_generate::nodes::Nodes;
 
 use super::{CONTROL, load_modules, major, nodes};
-use crate::commands::doctor::pci_gpus;
 use crate::line::CommandLine;
 
 /// Nodes that containers do not need.
@@ -130,7 +129,7 @@ fn possible() -> Result<Vec<NumberedNode>> {
     {
         major(driver)?;
     }
-    let gpus = pci_gpus().unwrap_or_default().len();
+    let gpus = pci::gpus().unwrap_or_default().len();
     let gpus = u32::try_from(gpus).unwrap_or_default();
     if gpus == 0 {
         return Ok(Vec::new());
