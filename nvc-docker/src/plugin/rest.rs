@@ -1,7 +1,6 @@
 //! Answers HTTP requests about GPUs: version 1.0 like upstream's plugin, version 2, health, metrics and a page.
 
 mod answer;
-mod base64;
 mod cli;
 mod containers;
 mod info;

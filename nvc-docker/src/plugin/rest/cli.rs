@@ -1,10 +1,11 @@
 //! Formats the options that give a container GPUs: docker's, as text and JSON, and those of Mesos.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use libnvc::{Error, ErrorKind, Result};
 use serde::Serialize;
 
 use super::answer::json as json_line;
-use super::base64::url_safe;
 use super::query::list;
 use crate::VOLUME_DRIVER;
 use crate::device_id::choose;
@@ -75,7 +76,7 @@ pub(super) fn mesos(facts: &DriverFacts) -> Result<String> {
     let uuids: Vec<&str> = facts.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
     Ok(format!(
         "--attributes=gpus:{} --resources=gpus:{{{}}}",
-        url_safe(&packed),
+        URL_SAFE_NO_PAD.encode(&packed),
         uuids.join(",")
     ))
 }
