@@ -69,7 +69,7 @@ pub(super) fn text(facts: &DriverFacts) -> Result<String> {
             lines.plain("  P2P Available");
         }
         for peer in &gpu.peers {
-            let link = link_text(link(peer.level));
+            let (_, link, _) = link(peer.level);
             lines.plain(&format!("    {} - {link}", peer.busid));
         }
     }
@@ -80,7 +80,7 @@ pub(super) fn text(facts: &DriverFacts) -> Result<String> {
 fn device(gpu: &GpuFacts) -> Value {
     let kib = |bytes: u32| bytes >> 10;
     let peers = gpu.peers.iter();
-    let peers = peers.map(|peer| json!({ "BusID": peer.busid, "Link": link(peer.level) }));
+    let peers = peers.map(|peer| json!({ "BusID": peer.busid, "Link": link(peer.level).0 }));
     let peers: Vec<_> = peers.collect();
     json!({
         "UUID": gpu.uuid,
@@ -154,35 +154,28 @@ pub(super) fn numa_node(busid: &str) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Returns the number of a topology distance in version 1.0.
-fn link(level: Option<i32>) -> u8 {
+/// Returns a topology distance between two GPUs: its number and its words in version 1.0, and its name in version 2.
+pub(super) fn link(level: Option<i32>) -> (u8, &'static str, Option<&'static str>) {
     match level {
-        Some(0) => 6,
-        Some(10) => 5,
-        Some(20) => 4,
-        Some(30) => 3,
-        Some(40) => 2,
-        Some(50) => 1,
-        _ => 0,
-    }
-}
-
-/// Returns the description of a topology distance.
-fn link_text(link: u8) -> &'static str {
-    match link {
-        6 => "Same board",
-        5 => "Single PCI switch",
-        4 => "Multiple PCI switches",
-        3 => "Host PCI bridge",
-        2 => "Same CPU socket",
-        1 => "Cross CPU socket",
-        _ => "N/A",
+        Some(0) => (6, "Same board", Some("same board")),
+        Some(10) => (5, "Single PCI switch", Some("one PCIe switch")),
+        Some(20) => (4, "Multiple PCI switches", Some("several PCIe switches")),
+        Some(30) => (3, "Host PCI bridge", Some("host bridge")),
+        Some(40) => (2, "Same CPU socket", Some("same CPU")),
+        Some(50) => (1, "Cross CPU socket", Some("across CPUs")),
+        _ => (0, "N/A", None),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn distances() {
+        assert_eq!(link(Some(30)), (3, "Host PCI bridge", Some("host bridge")));
+        assert_eq!(link(Some(31)), link(None));
+    }
 
     #[test]
     fn newer_gpus_have_nvmls_number_of_cores() {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::answer::json as line;
 use super::containers::of_process;
-use super::info::{link_bandwidth, numa_node};
+use super::info::{link, link_bandwidth, numa_node};
 use crate::VERSION;
 use crate::plugin::gpus::GpuState;
 
@@ -33,7 +33,7 @@ fn host_name() -> Option<String> {
 fn gpu(facts: &GpuFacts, status: &Result<GpuStatus>) -> Value {
     let error = status.as_ref().err().map(|error| error.message());
     let peers = facts.peers.iter();
-    let peers = peers.map(|peer| json!({ "busId": peer.busid, "distance": distance(peer.level) }));
+    let peers = peers.map(|peer| json!({ "busId": peer.busid, "distance": link(peer.level).2 }));
     let mig = facts.mig.iter().map(|mig| mig_device(mig, status));
     json!({
         "index": facts.index,
@@ -105,29 +105,4 @@ fn mig_device(facts: &MigFacts, status: &Result<GpuStatus>) -> Value {
         "memoryUsedBytes": found.and_then(|mig| mig.memory_used),
         "memoryBytes": found.and_then(|mig| mig.memory_total),
     })
-}
-
-/// Returns the name of a topology distance between two GPUs.
-fn distance(level: Option<i32>) -> Option<&'static str> {
-    Some(match level? {
-        0 => "same board",
-        10 => "one PCIe switch",
-        20 => "several PCIe switches",
-        30 => "host bridge",
-        40 => "same CPU",
-        50 => "across CPUs",
-        _ => return None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn distances() {
-        assert_eq!(distance(Some(30)), Some("host bridge"));
-        assert_eq!(distance(Some(31)), None);
-        assert_eq!(distance(None), None);
-    }
 }
