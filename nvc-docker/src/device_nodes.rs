@@ -44,7 +44,7 @@ fn required(path: String, drivers: &CharDrivers) -> Result<String> {
 }
 
 /// Returns false if there is no such node. Links are followed, because docker follows them.
-fn is_there(path: &str, drivers: &CharDrivers) -> Result<bool> {
+pub(crate) fn is_there(path: &str, drivers: &CharDrivers) -> Result<bool> {
     let facts = match Path::new(path).metadata() {
         Ok(facts) => facts,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

@@ -1,29 +1,23 @@
 //! Loads the kernel's unified memory driver with NVIDIA's own program.
 
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use libnvc::host::major_of;
+use libnvc::host::{CharDrivers, DeviceRole};
 use libnvc::{Error, ErrorKind, Result};
-use nix::sys::stat::makedev;
+
+use crate::device_nodes::is_there;
 
 /// Fixed directories: the caller's search path must not select a program that may be setuid.
 const PLACES: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
 
-/// The nodes of the unified memory driver, by minor number.
-const NODES: [&str; 2] = ["/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
-
 /// Returns true if the unified memory driver is loaded and has its nodes, so that NVIDIA's program would do nothing.
 pub fn is_loaded() -> bool {
-    let Ok(Some(major)) = major_of("nvidia-uvm") else {
-        return false;
-    };
-    NODES.iter().zip(0..).all(|(path, minor)| {
-        std::fs::symlink_metadata(path).is_ok_and(|node| {
-            node.file_type().is_char_device() && node.rdev() == makedev(major.into(), minor)
-        })
-    })
+    let drivers = CharDrivers::discover();
+    let nodes = [DeviceRole::Uvm, DeviceRole::UvmTools].map(DeviceRole::path);
+    nodes
+        .iter()
+        .all(|path| matches!(is_there(path, &drivers), Ok(true)))
 }
 
 /// Loads the unified memory driver and creates its nodes, unless that has been done.
