@@ -103,11 +103,6 @@ impl Docker {
         }
     }
 
-    /// Uses docker without the global options of the command line, for passing on the whole command line.
-    pub(super) fn bare(nv_docker: &str) -> Self {
-        Self::new(nv_docker, &[])
-    }
-
     /// Returns docker's words followed by these.
     pub(super) fn line(&self, words: &[OsString]) -> Vec<OsString> {
         let program = std::iter::once(&self.program);
@@ -297,6 +292,6 @@ mod tests {
         let docker = Docker::new(" sudo\tdocker  --tls ", &["-D".into()]);
         let line = docker.line(&["ps".into()]);
         assert_eq!(line, ["sudo", "docker", "--tls", "-D", "ps"]);
-        assert_eq!(Docker::bare(" ").line(&[]), ["docker"]);
+        assert_eq!(Docker::new(" ", &[]).line(&[]), ["docker"]);
     }
 }

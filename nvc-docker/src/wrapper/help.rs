@@ -27,16 +27,13 @@ impl<'a> Help<'a> {
     /// # Errors
     /// If docker cannot be called.
     pub(super) fn takes(&mut self, scope: Scope, name: &str) -> Result<bool> {
-        let (question, [global, run]) = match scope {
-            Scope::Global => (&["--help"][..], &mut self.texts),
-            Scope::Run => (&["run", "--help"][..], &mut self.texts),
-        };
-        let text = match scope {
-            Scope::Global => global,
-            Scope::Run => run,
+        let [global, run] = &mut self.texts;
+        let (question, text) = match scope {
+            Scope::Global => (&["--help"][..], global),
+            Scope::Run => (&["run", "--help"][..], run),
         };
         if text.is_none() {
-            let answer = Docker::bare(self.nv_docker).ask(question)?.answer()?;
+            let answer = Docker::new(self.nv_docker, &[]).ask(question)?.answer()?;
             *text = Some(String::from_utf8_lossy(&answer).into_owned());
         }
         let takes = text.as_deref().and_then(|help| in_help(help, name));

@@ -44,7 +44,7 @@ fn exec_docker(words: &[OsString]) -> Result<()> {
     let invocation = Invocation {
         words,
         docker: Docker::new(&nv_docker, globals),
-        bare: Docker::bare(&nv_docker),
+        bare: Docker::new(&nv_docker, &[]),
         place,
         is_dry: is_set("NV_DRY_RUN"),
         line,
