@@ -6,14 +6,7 @@ pub const VOLUME: &str = "nvidia_driver";
 /// Its mount point in containers.
 pub const MOUNT_POINT: &str = "/usr/local/nvidia";
 
-/// The error in a volume's name, in upstream's words without the name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadName {
-    /// The format is invalid.
-    Format,
-    /// There is no such volume.
-    Unsupported,
-}
+const BAD_FORMAT: &str = "bad volume format";
 
 /// Returns the docker volume of a driver version.
 pub fn name(version: &str) -> String {
@@ -25,12 +18,12 @@ pub fn bind(version: &str) -> String {
     format!("{}:{MOUNT_POINT}:ro", name(version))
 }
 
-/// Returns the version in a docker volume's name.
+/// Returns the version in a docker volume's name; an error is in upstream's words, without the name.
 ///
 /// It consists of digits and dots, but need not be a version: `.` and `..` are accepted here, and rejected by
 /// [`is_version`].
-pub fn version(name: &str) -> Result<&str, BadName> {
-    let (volume, version) = name.rsplit_once('_').ok_or(BadName::Format)?;
+pub fn version(name: &str) -> Result<&str, &'static str> {
+    let (volume, version) = name.rsplit_once('_').ok_or(BAD_FORMAT)?;
     let in_version = |c: char| c.is_ascii_digit() || c == '.';
     let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     if version.is_empty()
@@ -38,11 +31,11 @@ pub fn version(name: &str) -> Result<&str, BadName> {
         || volume.is_empty()
         || !volume.chars().all(in_name)
     {
-        return Err(BadName::Format);
+        return Err(BAD_FORMAT);
     }
     match volume {
         VOLUME => Ok(version),
-        _ => Err(BadName::Unsupported),
+        _ => Err("unsupported volume"),
     }
 }
 
@@ -65,14 +58,14 @@ mod tests {
             ("nvidia_driver_375.66", Ok("375.66")),
             ("nvidia_driver_9", Ok("9")),
             ("nvidia_driver_..", Ok("..")),
-            ("foo", Err(BadName::Format)),
-            ("", Err(BadName::Format)),
-            ("nvidia_driver", Err(BadName::Format)),
-            ("nvidia_driver_", Err(BadName::Format)),
-            ("bad/name_1", Err(BadName::Format)),
-            ("_1", Err(BadName::Format)),
-            ("foo_1.0", Err(BadName::Unsupported)),
-            ("nvidia_driver_1_2", Err(BadName::Unsupported)),
+            ("foo", Err(BAD_FORMAT)),
+            ("", Err(BAD_FORMAT)),
+            ("nvidia_driver", Err(BAD_FORMAT)),
+            ("nvidia_driver_", Err(BAD_FORMAT)),
+            ("bad/name_1", Err(BAD_FORMAT)),
+            ("_1", Err(BAD_FORMAT)),
+            ("foo_1.0", Err("unsupported volume")),
+            ("nvidia_driver_1_2", Err("unsupported volume")),
         ] {
             assert_eq!(version(name), expected, "{name:?}");
         }

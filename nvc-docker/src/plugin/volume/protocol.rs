@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::keeper::{Keeper, Outcome, StoreRequest};
-use crate::driver_volume::{self, BadName};
+use crate::driver_volume;
 use crate::log_line::{log_error, log_text};
 use crate::plugin::gpus::Gpus;
 use crate::plugin::rest::{Answer, INTERNAL_ERROR, NOT_FOUND_TEXT, TEXT, json as line, of_type};
@@ -107,12 +107,7 @@ impl Volumes {
         }
         let outcome = match driver_volume::version(&request.name) {
             Ok(version) => self.carry_out(call, version, &request).await?,
-            Err(BadName::Format) => {
-                VolumeReply::Refusal(format!("bad volume format: {}", request.name))
-            }
-            Err(BadName::Unsupported) => {
-                VolumeReply::Refusal(format!("unsupported volume: {}", request.name))
-            }
+            Err(why) => VolumeReply::Refusal(format!("{why}: {}", request.name)),
         };
         let (mountpoint, err) = match outcome {
             VolumeReply::Path(path) => (path, None),
