@@ -2,7 +2,6 @@
 
 use std::io::IsTerminal as _;
 
-use libnvc::host::DriverVersions;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_cdi::Registry;
 
@@ -13,7 +12,7 @@ use super::docker::{DockerCall, Engine, configuration, engine};
 use super::host::PluginHost;
 use super::image::Image;
 use super::invocation::{Invocation, variable};
-use super::local::Local;
+use super::local::{Local, require};
 use super::local_plugin;
 use super::remote::Remote;
 use super::selection::Selection;
@@ -300,18 +299,7 @@ impl Invocation<'_> {
                 .map_err(|failure| failure.hint("the plugin's CUDA version is invalid"))?;
             check_cuda(cuda, image)?;
         }
-        let requirements = image.requirements();
-        if !requirements.is_empty() {
-            let requirements: Vec<_> = requirements
-                .into_iter()
-                .map(libnvc::require::Requirement::new)
-                .collect();
-            let versions = DriverVersions {
-                driver: versions.driver,
-                cuda: versions.cuda,
-            };
-            libnvc::require::check(&requirements, &versions, &[])?;
-        }
+        require(&image.requirements(), &versions, &[])?;
         let classic = remote.classic(ids, volumes)?;
         self.make_volumes(&classic, by_mount)?;
         Ok(of_other_machine(&classic, by_mount))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use libnvc::Result;
 use libnvc::host::query::QueryProgram;
 use libnvc::host::search;
-use libnvc::host::{DeviceInfo, DriverConfig, DriverRoot, DriverSession, DriverVersions};
+use libnvc::host::{DeviceInfo, DriverConfig, DriverRoot, DriverSession, DriverVersions, Gpu};
 use libnvc::require::{self, Requirement};
 
 use crate::cuda_version::CudaVersion;
@@ -84,9 +84,14 @@ impl Local {
     /// # Errors
     /// `unsatisfied condition: …`, `invalid expression`.
     pub(super) fn require(&self, texts: &[&str], is_chosen: impl Fn(u32) -> bool) -> Result<()> {
-        let requirements: Vec<_> = texts.iter().map(|text| Requirement::new(*text)).collect();
         let gpus = self.devices.gpus.iter();
         let chosen: Vec<_> = gpus.filter(|gpu| is_chosen(gpu.index)).collect();
-        require::check(&requirements, &self.versions, &chosen)
+        require(texts, &self.versions, &chosen)
     }
+}
+
+/// Checks an image's requirements on a driver and GPUs.
+pub(super) fn require(texts: &[&str], versions: &DriverVersions, gpus: &[&Gpu]) -> Result<()> {
+    let requirements: Vec<_> = texts.iter().map(|text| Requirement::new(*text)).collect();
+    require::check(&requirements, versions, gpus)
 }

@@ -9,7 +9,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use libnvc::host::numbers;
+use libnvc::host::{DriverVersions, numbers};
 use libnvc::request::MAX_NAMES;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_program::json::Object;
@@ -32,13 +32,6 @@ const MAX_SIZE: usize = 4 << 20;
 /// The plugin of another machine.
 #[derive(Debug)]
 pub(super) struct Remote<'a>(pub(super) &'a PluginHost);
-
-/// The driver of another machine.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Versions {
-    pub(super) driver: String,
-    pub(super) cuda: String,
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -65,13 +58,10 @@ struct CommandLine {
 
 impl Remote<'_> {
     /// Returns the driver's versions.
-    pub(super) fn versions(&self) -> Result<Versions> {
+    pub(super) fn versions(&self) -> Result<DriverVersions> {
         let info: PluginInfo = self.get("/gpu/info/json")?;
-        let version = info.version.0;
-        Ok(Versions {
-            driver: version.driver,
-            cuda: version.cuda,
-        })
+        let InfoVersion { driver, cuda } = info.version.0;
+        Ok(DriverVersions { driver, cuda })
     }
 
     /// Returns devices and volumes for these ids and names of volumes.
