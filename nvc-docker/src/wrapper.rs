@@ -2,10 +2,9 @@
 //!
 //! [`line`] finds the command and the image in the command line, according to docker's [`options`]. For a new
 //! [`container`], [`docker`] queries the engine and the image ([`image`]), [`backend`] decides how to add GPUs, and
-//! [`local`] or [`remote`] find the devices if the back end needs them; [`ahead`] starts these queries before docker
-//! has answered, if the image's labels show the need. [`arguments`] formats the result. [`host`] locates the plugin.
+//! [`local`] or [`remote`] find the devices if the back end needs them; a local query starts before docker has
+//! answered, if the image's labels show the need. [`arguments`] formats the result. [`host`] locates the plugin.
 
-mod ahead;
 mod arguments;
 mod backend;
 mod container;

@@ -5,14 +5,13 @@ use std::io::IsTerminal as _;
 use libnvc::{Error, ErrorKind, Result};
 use nvc_cdi::Registry;
 
-use super::ahead::Ahead;
 use super::arguments::{Classic, of_engine, of_other_machine, of_this_machine};
 use super::backend::{Backend, Choice, choose, of_kind, users_own};
 use super::docker::{DockerCall, Engine, configuration, engine};
 use super::host::PluginHost;
 use super::image::Image;
 use super::invocation::{Invocation, variable};
-use super::local::{Local, require};
+use super::local::{Local, LocalQuery, require};
 use super::local_plugin;
 use super::remote::Remote;
 use super::selection::Selection;
@@ -63,10 +62,9 @@ impl Invocation<'_> {
         let version = self.docker.ask(&["version", "--format", "{{json .}}"])?;
         let inspected = inspection.and_then(|call| call.answer().ok());
         let image = inspected.map(|bytes| self.read_image(&bytes)).transpose()?;
-        let mut ahead = image
+        let ahead = image
             .as_ref()
-            .map(|image| self.ask_ahead(image, forced))
-            .unwrap_or_default();
+            .and_then(|image| self.ask_ahead(image, forced));
         let version = version.answer()?;
         let engine = engine(&version, info.answer().ok().as_deref())?;
         let Some(image) = image.map_or_else(|| self.pulled(name), |image| Ok(Some(image)))? else {
@@ -89,8 +87,8 @@ impl Invocation<'_> {
             self.check_plugin()?;
         }
         let arguments = match choice.backend {
-            Backend::Volume => self.classic(&engine, &image, &nv_gpu, &mut ahead)?,
-            backend => self.modern(backend, &image, &nv_gpu, is_local, &mut ahead)?,
+            Backend::Volume => self.classic(&engine, &image, &nv_gpu, ahead)?,
+            backend => self.modern(backend, &image, &nv_gpu, is_local, ahead)?,
         };
         Ok(Translation::With(arguments, choice))
     }
@@ -111,17 +109,14 @@ impl Invocation<'_> {
     }
 
     /// Asks what an image's labels will make necessary, unless another machine's driver counts or this one's must be
-    /// loaded first.
-    fn ask_ahead(&self, image: &Image, forced: Option<Backend>) -> Ahead {
-        let mut ahead = Ahead::default();
+    /// loaded first. It takes about as long as docker's own answer. A wrong guess costs CPU time only: the query is
+    /// dropped, which ends it, and repeated if necessary.
+    fn ask_ahead(&self, image: &Image, forced: Option<Backend>) -> Option<Result<LocalQuery>> {
         let may_be_classic = forced.is_none_or(|backend| backend == Backend::Volume);
         let wants_volume = may_be_classic && image.volumes.iter().any(|name| name == VOLUME);
         let is_wanted = wants_volume || !image.cuda.is_empty();
         let is_here = self.place == PluginHost::Here && self.names_this_machine();
-        if is_wanted && is_here && modprobe::is_loaded() {
-            ahead.ask_driver();
-        }
-        ahead
+        (is_wanted && is_here && modprobe::is_loaded()).then(Local::start)
     }
 
     /// Returns the value of `--pull`.
@@ -192,7 +187,7 @@ impl Invocation<'_> {
         image: &Image,
         nv_gpu: &str,
         is_local: bool,
-        ahead: &mut Ahead,
+        ahead: Option<Result<LocalQuery>>,
     ) -> Result<Vec<String>> {
         let mut selection = Selection::new(nv_gpu, image)?;
         // The runtime and `--gpus` check requirements when the container starts.
@@ -203,7 +198,7 @@ impl Invocation<'_> {
         let is_checked = !image.cuda.is_empty() || !requirements.is_empty();
         let asks = is_checked || selection.has_prefixes();
         if is_local && selection != Selection::Nothing && asks {
-            match ahead.local() {
+            match Local::of(ahead) {
                 Ok(local) => selection = checked(&local, selection, image, &requirements)?,
                 Err(failure) if selection.has_prefixes() => return Err(failure),
                 // The engine may find a driver in directories that this program does not search.
@@ -225,7 +220,7 @@ impl Invocation<'_> {
         engine: &Engine,
         image: &Image,
         nv_gpu: &str,
-        ahead: &mut Ahead,
+        ahead: Option<Result<LocalQuery>>,
     ) -> Result<Vec<String>> {
         let ids = items(nv_gpu);
         let by_mount = engine.api >= MOUNT_SINCE;
@@ -239,7 +234,7 @@ impl Invocation<'_> {
             return self.classic_elsewhere(image, &ids, &volumes, by_mount);
         }
         modprobe::load_unified_memory()?;
-        let local = ahead.local()?;
+        let local = Local::of(ahead)?;
         check_cuda(local.cuda()?, image)?;
         let gpus = local.candidates();
         let chosen = choose_devices(&ids, &gpus).map_err(|failure| {

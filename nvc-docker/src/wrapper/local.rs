@@ -57,6 +57,11 @@ impl Local {
         Ok(LocalQuery(session))
     }
 
+    /// Returns the driver by a query that was started ahead, or else by a new one.
+    pub(super) fn of(ahead: Option<Result<LocalQuery>>) -> Result<Self> {
+        ahead.unwrap_or_else(Self::start)?.finish()
+    }
+
     /// Returns the GPUs that can be selected.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let gpus = self.devices.gpus.iter();
