@@ -199,10 +199,7 @@ fn over_tcp(host: &str, port: u16, path: &str) -> Result<Vec<u8>> {
             Ok(mut stream) => {
                 let written = stream.write_all(request(path).as_bytes());
                 written.map_err(|error| place("write to", &error))?;
-                return read_until(&mut stream, end, |stream, left| {
-                    stream.set_read_timeout(Some(left))
-                })
-                .map_err(|error| place("read from", &error));
+                return read_until(&mut stream, end).map_err(|error| place("read from", &error));
             }
             Err(error) => refusal = Some(place(&format!("dial {address}, for"), &error)),
         }
@@ -260,11 +257,7 @@ fn exchange(child: &mut Child, path: &str) -> std::io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-fn read_until<S: Read>(
-    stream: &mut S,
-    end: Instant,
-    limit: impl Fn(&S, Duration) -> std::io::Result<()>,
-) -> std::io::Result<Vec<u8>> {
+fn read_until(stream: &mut TcpStream, end: Instant) -> std::io::Result<Vec<u8>> {
     let mut answer = Vec::new();
     let mut buffer = [0; 16 << 10];
     loop {
@@ -272,7 +265,7 @@ fn read_until<S: Read>(
         if left.is_zero() {
             return Err(std::io::ErrorKind::TimedOut.into());
         }
-        limit(stream, left)?;
+        stream.set_read_timeout(Some(left))?;
         match stream.read(&mut buffer) {
             Ok(0) => return Ok(answer),
             Ok(length) => answer.extend(buffer.iter().take(length)),
