@@ -5,8 +5,8 @@
 //! exactly those are undone.
 
 use std::collections::HashSet;
-use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use log::{debug, info};
 
@@ -19,7 +19,7 @@ pub(crate) mod v1;
 pub(crate) mod v2;
 
 use crate::container::{CgroupVersion, ContainerProcess, DeviceCgroup};
-use crate::error::Result;
+use crate::error::{Error, Result, errno_of};
 use crate::host::DeviceNumber;
 
 use message::list;
@@ -37,22 +37,24 @@ pub struct WantedDevice {
 /// The rules added to a device cgroup; they stay when this is dropped.
 #[derive(Debug)]
 #[must_use = "the rules cannot be undone without it"]
-pub struct DeviceRules(AddedRules);
+pub struct DeviceRules {
+    cgroup: OwnedFd,
+    name: PathBuf,
+    added: AddedRules,
+}
 
 #[derive(Debug)]
 enum AddedRules {
-    Nothing,
-    V1(v1::AddedLines),
-    V2(v2::ReplacedPrograms),
+    Lines(Vec<String>),
+    Programs(Vec<v2::Exchange>),
 }
 
 impl DeviceRules {
     /// Returns true if no rule was missing.
     pub fn is_empty(&self) -> bool {
-        match &self.0 {
-            AddedRules::Nothing => true,
-            AddedRules::V1(added) => added.is_empty(),
-            AddedRules::V2(added) => added.is_empty(),
+        match &self.added {
+            AddedRules::Lines(lines) => lines.is_empty(),
+            AddedRules::Programs(exchanges) => exchanges.is_empty(),
         }
     }
 
@@ -60,10 +62,10 @@ impl DeviceRules {
     ///
     /// Rules that another process has changed concurrently stay.
     pub fn undo(self) -> Result<()> {
-        let failures = match self.0 {
-            AddedRules::Nothing => Vec::new(),
-            AddedRules::V1(added) => added.undo(),
-            AddedRules::V2(added) => added.undo(),
+        let (cgroup, name) = (self.cgroup.as_fd(), &*self.name);
+        let failures = match &self.added {
+            AddedRules::Lines(lines) => v1::undo(cgroup, lines, name),
+            AddedRules::Programs(exchanges) => v2::undo(cgroup, exchanges, name),
         };
         let mut failures = failures.into_iter();
         match failures.next() {
@@ -91,14 +93,23 @@ pub fn allow(
         .map(|device| device.number)
         .collect();
     let devices = numbers(devices);
+    let failed = |error: Error| error.context("failed to add device rules");
+    let copy = cgroup
+        .try_clone_to_owned()
+        .map_err(|e| Error::system("duplicating a descriptor", errno_of(&e)));
+    let mut rules = DeviceRules {
+        cgroup: copy.map_err(failed)?,
+        name: name.to_owned(),
+        added: AddedRules::Lines(Vec::new()),
+    };
     if devices.is_empty() {
-        return Ok(DeviceRules(AddedRules::Nothing));
+        return Ok(rules);
     }
     let added = match version {
-        CgroupVersion::V1 => v1::allow(cgroup, &devices, name).map(AddedRules::V1),
-        CgroupVersion::V2 => v2::allow(cgroup, &devices, &vital, name).map(AddedRules::V2),
+        CgroupVersion::V1 => v1::allow(cgroup, &devices, name).map(AddedRules::Lines),
+        CgroupVersion::V2 => v2::allow(cgroup, &devices, &vital, name).map(AddedRules::Programs),
     };
-    let rules = DeviceRules(added.map_err(|e| e.context("failed to add device rules"))?);
+    rules.added = added.map_err(failed)?;
     if rules.is_empty() {
         debug!("device cgroup {} needs no more rules", name.display());
     } else {

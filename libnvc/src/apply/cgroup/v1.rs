@@ -6,8 +6,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
@@ -18,26 +18,13 @@ use crate::error::{Error, Result, errno_of};
 use crate::host::DeviceNumber;
 use crate::read_file;
 
-/// The added lines.
-#[derive(Debug)]
-pub(in crate::apply) struct AddedLines {
-    cgroup: OwnedFd,
-    name: PathBuf,
-    lines: Vec<String>,
-}
-
+/// Adds the missing lines, and returns them.
 pub(in crate::apply) fn allow(
     cgroup: BorrowedFd<'_>,
     devices: &[DeviceNumber],
     name: &Path,
-) -> Result<AddedLines> {
-    let mut added = AddedLines {
-        cgroup: cgroup
-            .try_clone_to_owned()
-            .map_err(|e| Error::system("duplicating a descriptor", errno_of(&e)))?,
-        name: name.to_owned(),
-        lines: Vec::new(),
-    };
+) -> Result<Vec<String>> {
+    let mut added = Vec::new();
     let present = Present::parse(&read(cgroup, name)?);
     let missing: Vec<_> = devices
         .iter()
@@ -49,8 +36,8 @@ pub(in crate::apply) fn allow(
     let mut file = open(cgroup, "devices.allow", OFlag::O_WRONLY, name)?;
     for line in missing {
         match write(&mut file, &line, "devices.allow", name) {
-            Ok(()) => added.lines.push(line),
-            Err(error) => return Err(error.with_cleanup(added.undo())),
+            Ok(()) => added.push(line),
+            Err(error) => return Err(error.with_cleanup(undo(cgroup, &added, name))),
         }
     }
     Ok(added)
@@ -70,26 +57,16 @@ pub(in crate::apply) fn may_deny(
     })
 }
 
-impl AddedLines {
-    pub(in crate::apply) fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+/// Removes added lines; returns the failures.
+pub(in crate::apply) fn undo(cgroup: BorrowedFd<'_>, added: &[String], name: &Path) -> Vec<Error> {
+    if added.is_empty() {
+        return Vec::new();
     }
-
-    pub(in crate::apply) fn undo(self) -> Vec<Error> {
-        if self.is_empty() {
-            return Vec::new();
-        }
-        match open(
-            self.cgroup.as_fd(),
-            "devices.deny",
-            OFlag::O_WRONLY,
-            &self.name,
-        ) {
-            Err(error) => vec![error],
-            Ok(mut file) => (self.lines.iter().rev())
-                .filter_map(|line| write(&mut file, line, "devices.deny", &self.name).err())
-                .collect(),
-        }
+    match open(cgroup, "devices.deny", OFlag::O_WRONLY, name) {
+        Err(error) => vec![error],
+        Ok(mut file) => (added.iter().rev())
+            .filter_map(|line| write(&mut file, line, "devices.deny", name).err())
+            .collect(),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use log::{debug, warn};
 use nix::errno::Errno;
@@ -17,7 +17,7 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 
 use crate::apply::cgroup::message::{explain, list};
 use crate::apply::cgroup::program::{BLINDED, denies, extend, missing, obstacle};
-use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Setting;
 use crate::host::DeviceNumber;
 use crate::inroot;
@@ -32,16 +32,9 @@ const ROOT_INODE: u64 = 1;
 /// The other way out if the JIT compiler was hardened when the filter was loaded.
 const HARDENED: &str = "set net.core.bpf_jit_harden to 0 or 1 before the container starts, or ";
 
-/// The exchanged programs.
+/// An exchanged program.
 #[derive(Debug)]
-pub(in crate::apply) struct ReplacedPrograms {
-    cgroup: OwnedFd,
-    name: PathBuf,
-    exchanges: Vec<Exchange>,
-}
-
-#[derive(Debug)]
-struct Exchange {
+pub(in crate::apply) struct Exchange {
     way: AttachMode,
     old: OwnedFd,
     new: OwnedFd,
@@ -68,14 +61,14 @@ struct Candidate {
     new: OwnedFd,
 }
 
-/// Allows all devices, or none. A filter above the cgroup that denies one of the `vital` devices is an error, since it
+/// Allows all devices, or none; returns the exchanged programs. A filter above the cgroup that denies one of the `vital` devices is an error, since it
 /// applies to other groups too and is not changed.
 pub(in crate::apply) fn allow(
     cgroup: BorrowedFd<'_>,
     devices: &[DeviceNumber],
     vital: &HashSet<DeviceNumber>,
     name: &Path,
-) -> Result<ReplacedPrograms> {
+) -> Result<Vec<Exchange>> {
     let mut attempt = 1;
     loop {
         match allow_once(cgroup, devices, vital, name) {
@@ -97,14 +90,8 @@ fn allow_once(
     devices: &[DeviceNumber],
     vital: &HashSet<DeviceNumber>,
     name: &Path,
-) -> Result<ReplacedPrograms> {
-    let mut added = ReplacedPrograms {
-        cgroup: cgroup
-            .try_clone_to_owned()
-            .map_err(|e| Error::system("duplicating a descriptor", errno_of(&e)))?,
-        name: name.to_owned(),
-        exchanges: Vec::new(),
-    };
+) -> Result<Vec<Exchange>> {
+    let mut exchanges = Vec::new();
     let attached = bpf::query(cgroup, false).map_err(|e| {
         explain(
             Error::system("bpf_prog_query(BPF_CGROUP_DEVICE) failed", e)
@@ -120,33 +107,33 @@ fn allow_once(
     check_ancestors(cgroup, &inherited, devices, vital, name)?;
     for Candidate { id, old, new } in candidates {
         match exchange(cgroup, attached.flags, id, old.as_fd(), new.as_fd()) {
-            Ok(way) => added.exchanges.push(Exchange { way, old, new }),
-            Err(error) => return Err(explain(error).with_cleanup(added.undo())),
-        }
-    }
-    Ok(added)
-}
-
-impl ReplacedPrograms {
-    pub(in crate::apply) fn is_empty(&self) -> bool {
-        self.exchanges.is_empty()
-    }
-
-    pub(in crate::apply) fn undo(self) -> Vec<Error> {
-        let cgroup = self.cgroup.as_fd();
-        let mut failures = Vec::new();
-        for Exchange { way, old, new } in self.exchanges.iter().rev() {
-            match way.put_back(cgroup, new.as_fd(), old.as_fd()) {
-                Ok(()) => {}
-                Err(Errno::ENOENT) => debug!(
-                    "another device filter has replaced ours in cgroup {}",
-                    self.name.display()
-                ),
-                Err(errno) => failures.push(attach_failure(way, errno)),
+            Ok(way) => exchanges.push(Exchange { way, old, new }),
+            Err(error) => {
+                return Err(explain(error).with_cleanup(undo(cgroup, &exchanges, name)));
             }
         }
-        failures
     }
+    Ok(exchanges)
+}
+
+/// Puts the former programs back; returns the failures.
+pub(in crate::apply) fn undo(
+    cgroup: BorrowedFd<'_>,
+    exchanges: &[Exchange],
+    name: &Path,
+) -> Vec<Error> {
+    let mut failures = Vec::new();
+    for Exchange { way, old, new } in exchanges.iter().rev() {
+        match way.put_back(cgroup, new.as_fd(), old.as_fd()) {
+            Ok(()) => {}
+            Err(Errno::ENOENT) => debug!(
+                "another device filter has replaced ours in cgroup {}",
+                name.display()
+            ),
+            Err(errno) => failures.push(attach_failure(way, errno)),
+        }
+    }
+    failures
 }
 
 /// Builds the replacement of program `id`; `None` if it already allows all devices.
