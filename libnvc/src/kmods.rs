@@ -87,7 +87,7 @@ pub(crate) fn new_channels(
         return Vec::new();
     }
     let known = ImexChannels::read(root);
-    let Some(owner) = owner_of_driver(&params(root)) else {
+    let Some(owner) = owner_of_driver(&procfs::text_of(root, "params")) else {
         return Vec::new();
     };
     let nodes: Vec<_> = channels
@@ -110,11 +110,6 @@ pub(crate) fn create_nodes(root: &DriverRoot, nodes: &[DeviceNode]) {
     if let Some(warning) = loader.warning() {
         warn!("{warning}");
     }
-}
-
-fn params(root: &DriverRoot) -> String {
-    let path = HostPath::new(procfs::DIRECTORY).join("params");
-    String::from_utf8_lossy(&root.read(&path).unwrap_or_default()).into_owned()
 }
 
 /// Creates a control node in a root's /dev, with mode 0666. An existing file of that name is left alone; a link is not
@@ -162,7 +157,7 @@ impl<'r> ModuleLoader<'r> {
         // The driver's major numbers are known only now.
         let devices = self.read(majors::PATH).unwrap_or_default();
         let major = |name| majors::major(devices.as_bytes(), name);
-        let owner = owner_of_driver(&params(self.root));
+        let owner = owner_of_driver(&procfs::text_of(self.root, "params"));
 
         self.driver_node("nvidiactl", CONTROL_MINOR, owner);
         let gpus = self.gpu_minors();

@@ -24,15 +24,11 @@ pub(crate) struct ImexChannels {
 impl ImexChannels {
     /// Reads the driver's parameters, and its major number.
     pub(crate) fn read(root: &DriverRoot) -> Self {
-        let read = |path: HostPath| {
-            let bytes = root.read(&path).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
-        let params = read(HostPath::new(procfs::DIRECTORY).join("params"));
-        let devices = read(HostPath::new(majors::PATH));
+        let params = procfs::text_of(root, "params");
+        let devices = root.read(&HostPath::new(majors::PATH)).unwrap_or_default();
         Self {
             count: number(&params, "ImexChannelCount").unwrap_or(USUAL_COUNT),
-            major: majors::major(devices.as_bytes(), DRIVER),
+            major: majors::major(&devices, DRIVER),
         }
     }
 

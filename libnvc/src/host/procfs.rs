@@ -158,8 +158,13 @@ pub fn gpus(root: &DriverRoot) -> Vec<ModuleGpu> {
 
 /// Returns the kernel module's version, if it is loaded.
 pub fn module_version(root: &DriverRoot) -> Option<String> {
-    let bytes = root.read(&HostPath::new(DIRECTORY).join("version")).ok()?;
-    parse_version(&String::from_utf8_lossy(&bytes)).map(str::to_owned)
+    parse_version(&text_of(root, "version")).map(str::to_owned)
+}
+
+/// Returns the text of one of the module's files; empty without it.
+pub(crate) fn text_of(root: &DriverRoot, name: &str) -> String {
+    let bytes = root.read(&HostPath::new(DIRECTORY).join(name));
+    String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
 }
 
 /// Extracts the version from a line such as `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.261.03  Mon May 12 …`.

@@ -17,11 +17,9 @@ use super::protocol::{MAX_SIZE, Message, Only, Question, WireRequest};
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::frame::{encode, take};
-use crate::host::procfs::parse_version;
 use crate::host::search::{self, usual};
-use crate::host::{Abi, DriverRoot, Identity, device};
+use crate::host::{Abi, DriverRoot, Identity, device, procfs};
 use crate::path::HostPath;
-use crate::read_file::read_path;
 use crate::sys::files::waiting_bytes;
 
 /// Delay after which a waiting caller is told that NVML is slow.
@@ -39,10 +37,7 @@ pub(super) const RPC_FAILED: &str = "driver rpc error: failed to process request
 /// Returns the kernel module's version, as the driver root or the host says it.
 fn module_version(root: &Path) -> Option<String> {
     let mut roots = [root, Path::new("/")].into_iter();
-    roots.find_map(|root| {
-        let text = read_path(root.join("proc/driver/nvidia/version")).ok()?;
-        parse_version(&String::from_utf8_lossy(&text)).map(str::to_owned)
-    })
+    roots.find_map(|root| procfs::module_version(&DriverRoot::open(root).ok()?))
 }
 
 /// The node without which NVML says that no driver is loaded.
