@@ -252,6 +252,11 @@ pub(crate) fn identity(stat: &FileStat) -> Identity {
     (stat.st_dev, stat.st_ino)
 }
 
+/// Returns the identity of an open file.
+pub(crate) fn identity_of(file: impl AsFd) -> Result<Identity, Errno> {
+    Ok(identity(&stat(file.as_fd())?))
+}
+
 /// Opens a directory for listing that is held by reference, or rewinds one.
 pub(crate) fn open_to_list(directory: impl AsFd) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;

@@ -20,7 +20,7 @@ use crate::apply::prepare::CacheUpdate;
 use crate::container::{Container, is_mount_point};
 use crate::directory::open_child;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inroot::{self, Image, identity};
+use crate::inroot::{self, Image};
 use crate::ldcache::judge::{self, Loader};
 use crate::ldcache::library;
 use crate::ldcache::search_path::SearchPath;
@@ -206,8 +206,8 @@ pub(super) fn add_mounted(
     let root = &tree.root;
     let open = |path: &Path| {
         let directory = root.resolve_directory(path).ok()?;
-        let stat = inroot::stat(directory.as_fd()).ok()?;
-        Some((directory, identity(&stat)))
+        let identity = inroot::identity_of(&directory).ok()?;
+        Some((directory, identity))
     };
     let directories = news.directories.iter().chain(news.folders);
     let directories = directories.filter_map(|path| Some((path, open(path.as_path())?)));

@@ -1,6 +1,6 @@
 //! Moves the calling thread into a container: its mount namespace, its umask, its owner.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns, unshare};
@@ -10,7 +10,7 @@ use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use crate::apply::volumes::authority::{self, Callers};
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inroot::{self, RootDir};
+use crate::inroot::{self, RootDir, identity_of};
 use crate::sys::capabilities::{CHOWN, Capabilities, DAC_OVERRIDE, FOWNER, only};
 
 /// Opens this thread's `/proc/thread-self/fd`: names for descriptors, even if the container's /proc does not have them.
@@ -42,8 +42,7 @@ pub(super) fn enter(container: &Container) -> Result<(RootDir, u32)> {
         None => container.process.root().try_clone(),
     };
     let root = root.map_err(failed)?;
-    let identity = |fd| inroot::stat(fd).map(|stat| inroot::identity(&stat));
-    if identity(root.as_fd()) != identity(container.process.root().as_fd()) {
+    if identity_of(&root) != identity_of(container.process.root()) {
         let text = format!("{} was replaced by another directory", rootfs.display());
         return Err(Error::new(ErrorKind::NotFound, "namespace association failed").because(text));
     }

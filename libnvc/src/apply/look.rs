@@ -204,10 +204,9 @@ impl<'a> ContainerView<'a> {
             return Ok(false);
         };
         let failed = |errno| self.failed("stat failed", path.as_path(), errno);
-        let own = inroot::stat(found.as_fd()).map_err(failed)?;
-        let host = self.host.resolve(path);
-        let host = host.and_then(|host| inroot::stat(host.as_fd()));
-        let is_same = host.is_ok_and(|host| inroot::identity(&host) == inroot::identity(&own));
+        let own = inroot::identity_of(&found).map_err(failed)?;
+        let host = self.host.resolve(path).and_then(inroot::identity_of);
+        let is_same = host == Ok(own);
         let kind = fstatfs(&found).map_err(failed)?.filesystem_type();
         let is_drivers = kind == PROC_SUPER_MAGIC || is_same;
         if !is_drivers {

@@ -3,7 +3,6 @@
 //! The image's dynamic loader must find the mounted libraries: Debian's searches the multiarch directories, most others
 //! /usr/lib64, musl's /usr/lib and nothing else. Upstream knows the first two.
 
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -92,7 +91,7 @@ fn library_directories(root: &RootDir) -> Result<(ContainerPath, ContainerPath)>
 
 fn same_directory(root: &RootDir, a: &str, b: &str) -> Result<bool> {
     let identity = |path: &str| match root.resolve(Path::new(path)) {
-        Ok(fd) => inroot::stat(fd.as_fd()).map(|stat| Some(inroot::identity(&stat))),
+        Ok(fd) => inroot::identity_of(fd).map(Some),
         Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
         Err(errno) => Err(errno),
     };

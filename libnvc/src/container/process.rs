@@ -113,9 +113,8 @@ impl ContainerProcess {
         })?;
         // The process's root is the container's only if it is another one than the caller's, and not a chroot in the
         // caller's mount namespace: what is mounted there would be mounted for the caller too.
-        let same = inroot::stat(its_root.as_fd()).map_err(failed)?;
-        let stat = inroot::stat(root.as_fd()).map_err(failed)?;
-        let is_own = inroot::identity(&same) == inroot::identity(&stat);
+        let its_own = inroot::identity_of(&its_root).map_err(failed)?;
+        let is_own = its_own == inroot::identity_of(&root).map_err(failed)?;
         let process = Self::settle(path, directory, root, false)?;
         if is_own && process.mount_namespace()?.is_callers {
             return Err(callers_root());

@@ -171,7 +171,7 @@ pub(crate) fn written(image: Image<'_>) -> Loader {
             let found = image.root.resolve_directory(path).ok()?;
             Some(Directory {
                 path: directory.base.to_vec(),
-                identity: identity(&inroot::stat(found.as_fd()).ok()?),
+                identity: inroot::identity_of(found).ok()?,
                 is_configured: true,
             })
         });

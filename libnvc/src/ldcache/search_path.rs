@@ -3,13 +3,12 @@
 //!
 //! The defaults depend on the image's distribution, not on the host's.
 
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use super::BUILT_IN;
 use super::configured::{Blocks, Configuration};
 use crate::container::Layout;
-use crate::inroot::{self, Identity, Image, identity};
+use crate::inroot::{Identity, Image, identity_of};
 
 /// The directories of one root.
 #[derive(Debug)]
@@ -34,10 +33,9 @@ impl SearchPath {
         for path in configured.chain(defaults(is_multiarch)) {
             // Like ldconfig, which leaves out what it cannot open.
             let found = image.root.resolve_directory(&path);
-            let Ok(stat) = found.and_then(|found| inroot::stat(found.as_fd())) else {
+            let Ok(identity) = found.and_then(identity_of) else {
                 continue;
             };
-            let identity = identity(&stat);
             if directories.iter().all(|(_, known)| *known != identity) {
                 directories.push((path, identity));
             }

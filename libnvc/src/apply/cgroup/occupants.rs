@@ -59,11 +59,11 @@ pub(in crate::apply) fn others(
         Place::Own => search.below(cgroup, MAX_DEPTH, &|pid| family.has(pid))?,
         Place::Parent => {
             let parent = open(cgroup, "..")?;
-            let own = inroot::identity(&inroot::stat(cgroup)?);
+            let own = inroot::identity_of(cgroup)?;
             let ancestors = family.ancestors();
             search.processes(parent.as_fd(), &|_| false)?;
             each_child(parent.as_fd(), |child| {
-                if inroot::identity(&inroot::stat(child)?) == own {
+                if inroot::identity_of(child)? == own {
                     return Ok(());
                 }
                 search.below(child, MAX_DEPTH, &|pid| ancestors.contains(&pid))

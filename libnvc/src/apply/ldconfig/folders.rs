@@ -4,7 +4,7 @@
 //! the image's own libraries win as they do without a GPU. Any other folder is added to the configuration, so that it is
 //! still searched after the next ldconfig in the container, which installing any library runs.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -14,7 +14,7 @@ use crate::apply::journal::Journal;
 use crate::apply::mount::target::Tree;
 use crate::container::Layout;
 use crate::error::{Error, ErrorKind};
-use crate::inroot::{self, Image, identity};
+use crate::inroot::{Image, identity_of};
 use crate::ldcache::judge;
 use crate::ldcache::search_path::SearchPath;
 use crate::ldcache::triplet;
@@ -116,7 +116,7 @@ impl Folders {
 
     fn is_known(&self, folder: &Path, image: Image<'_>) -> Result<bool, Errno> {
         let directory = image.root.resolve_directory(folder)?;
-        let identity = identity(&inroot::stat(directory.as_fd())?);
+        let identity = identity_of(directory)?;
         let path = self.path.as_ref();
         Ok(path.is_some_and(|path| path.find(identity).is_some()))
     }

@@ -212,8 +212,7 @@ impl Snapshot {
         if Instant::now() > budget.until {
             return Err(Errno::ENOBUFS);
         }
-        let stat = inroot::stat(found.as_fd())?;
-        if !known.insert(inroot::identity(&stat)) {
+        if !known.insert(inroot::identity_of(found)?) {
             return Ok(());
         }
         if self.directories.len() >= MAX_DIRECTORIES {

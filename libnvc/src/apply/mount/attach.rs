@@ -14,7 +14,7 @@ use crate::apply::mount::by_name;
 use crate::apply::mount::source::ReadySource;
 use crate::apply::mount::target::Target;
 use crate::error::{Error, Result};
-use crate::inroot;
+use crate::inroot::{self, identity_of};
 use crate::mount_id::{mount_id_by, mount_table};
 use crate::mountinfo;
 use crate::sys::mount::{self, MountAttributes};
@@ -157,11 +157,8 @@ impl<'a> Attacher<'a> {
                 Err(Errno::ENOTDIR) => return Ok(current),
                 Err(errno) => return Err(errno),
             };
-            let is_top = |a: &OwnedFd, b: &OwnedFd| -> Result<bool, Errno> {
-                let (a, b) = (inroot::stat(a.as_fd())?, inroot::stat(b.as_fd())?);
-                Ok(inroot::identity(&a) == inroot::identity(&b))
-            };
-            if self.mount_id(above.as_fd())? != id || is_top(&above, &current)? {
+            let is_top = || Ok::<_, Errno>(identity_of(&above)? == identity_of(&current)?);
+            if self.mount_id(above.as_fd())? != id || is_top()? {
                 return Ok(current);
             }
             current = above;

@@ -20,7 +20,7 @@ use crate::apply::mount::source::{Location, ReadySource, locked};
 use crate::apply::mount::target::{Target, Tree};
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
-use crate::inroot;
+use crate::inroot::identity_of;
 use crate::sys::mount::{MountAttributes, attributes, remount};
 
 mod proof;
@@ -82,11 +82,11 @@ pub(in crate::apply) fn file(
     (set, clear): (MountAttributes, MountAttributes),
 ) -> Result<OwnedFd> {
     let failed = |errno| Error::file("mount operation failed", place, errno);
-    let identity = inroot::identity(&inroot::stat(source).map_err(failed)?);
+    let identity = identity_of(source).map_err(failed)?;
     fchdir(attacher.descriptors).map_err(failed)?;
     let before = Before::new(attacher).map_err(failed)?;
     by_name::bind(source, target.fd.as_fd()).map_err(failed)?;
-    let is_source = |found: BorrowedFd<'_>| Ok(inroot::identity(&inroot::stat(found)?) == identity);
+    let is_source = |found: BorrowedFd<'_>| Ok(identity_of(found)? == identity);
     let mounted = before.find(target, place, is_source)?;
     if let Err(errno) = restrict(mounted.as_fd(), set, clear) {
         let hindered = has(mounted.as_fd()).intersects(clear);
@@ -119,8 +119,7 @@ fn open_again(source: &ReadySource, root: &DriverRoot, tree: &Tree<'_>) -> Resul
             .map_err(failed)?,
         Location::Image(path) => tree.root.resolve_nofollow(path.as_path()).map_err(failed)?,
     };
-    let stat = inroot::stat(fd.as_fd()).map_err(failed)?;
-    if inroot::identity(&stat) == source.identity {
+    if identity_of(&fd).map_err(failed)? == source.identity {
         Ok(fd)
     } else {
         Err(failed(Errno::ESTALE))

@@ -260,11 +260,7 @@ impl<'a> Tree<'a> {
         let Ok(above) = self.root.resolve_directory(above.as_path()) else {
             return Ok(false);
         };
-        let identity = |directory: BorrowedFd<'_>| {
-            let stat = inroot::stat(directory)?;
-            Ok::<_, Errno>(inroot::identity(&stat))
-        };
-        Ok(identity(above.as_fd())? == identity(directory.as_fd())?)
+        Ok(inroot::identity_of(above)? == inroot::identity_of(directory.as_fd())?)
     }
 
     fn pending_in(

@@ -91,10 +91,9 @@ impl<'a> VisibleMount<'a> {
         let Some(root) = journal.mount_since(mark) else {
             return Ok(None);
         };
-        let stat = inroot::stat(root.as_fd());
-        let stat =
-            stat.map_err(|errno| Error::file("stat failed", at.below(tree.rootfs), errno))?;
-        Self::new(at, inroot::identity(&stat), hidden, tree).map(Some)
+        let failed = |errno| Error::file("stat failed", at.below(tree.rootfs), errno);
+        let identity = inroot::identity_of(root).map_err(failed)?;
+        Self::new(at, identity, hidden, tree).map(Some)
     }
 
     /// Returns true if it may hide the way to other mounts.
@@ -105,8 +104,7 @@ impl<'a> VisibleMount<'a> {
     /// Returns the identity of the file at its path.
     fn found(&self, tree: &Tree<'_>) -> Option<Identity> {
         let found = tree.root.resolve(self.at.as_path());
-        let stat = found.and_then(|fd| inroot::stat(fd.as_fd()));
-        stat.ok().map(|stat| inroot::identity(&stat))
+        found.and_then(inroot::identity_of).ok()
     }
 }
 

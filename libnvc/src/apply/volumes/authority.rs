@@ -85,8 +85,7 @@ impl Callers {
             fstatat(descriptors, "../ns/user", AtFlags::empty()).map_err(failed("ns/user"))?;
         let owning = namespace::owner(container.namespace.fd.as_fd()).ok();
         let user_namespace = owning.filter(|owning| {
-            let stat = inroot::stat(owning.as_fd());
-            stat.is_ok_and(|stat| inroot::identity(&stat) != inroot::identity(&own))
+            inroot::identity_of(owning).is_ok_and(|found| found != inroot::identity(&own))
         });
         let is_rootless = container.namespace.is_callers && own.st_ino != FIRST_USER_NAMESPACE;
         // A createContainer hook has all capabilities of the namespace, the container's process may have none.
@@ -133,9 +132,8 @@ impl Callers {
 /// Returns the container's root as named by the caller, if it is the same directory: mounts below it are the
 /// container's.
 fn own_root(container: &Container) -> Option<PathBuf> {
-    let identity = |fd| inroot::stat(fd).map(|stat| inroot::identity(&stat)).ok();
     let seen = RootDir::open(container.rootfs()).ok()?;
-    if identity(seen.as_fd()) != identity(container.process.root().as_fd()) {
+    if inroot::identity_of(&seen) != inroot::identity_of(container.process.root()) {
         return None;
     }
     inroot::name_of(seen.as_fd()).ok()

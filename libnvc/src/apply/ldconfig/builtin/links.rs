@@ -18,7 +18,7 @@ use crate::apply::saved_file;
 use crate::apply::volumes::authority::Authority;
 use crate::apply::volumes::rights::Rights;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inroot::{self, Identity, Image, identity};
+use crate::inroot::{Identity, Image, identity_of};
 use crate::ldcache::order;
 use crate::path::ContainerPath;
 
@@ -74,7 +74,7 @@ pub(super) fn make(
 /// Returns the file that a path leads to.
 fn leads_to(image: Image<'_>, place: &ContainerPath) -> Option<Identity> {
     let found = image.root.resolve(place.as_path()).ok()?;
-    inroot::stat(found.as_fd()).ok().map(|stat| identity(&stat))
+    identity_of(found).ok()
 }
 
 fn link_to(

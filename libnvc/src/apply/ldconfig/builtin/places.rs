@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::Directory;
 use crate::apply::ldconfig::folders::Folders;
 use crate::container::Layout;
-use crate::inroot::{self, Identity, Image, identity};
+use crate::inroot::{Identity, Image, identity, identity_of};
 use crate::ldcache::judge;
 use crate::ldcache::listing::Listing;
 use crate::ldcache::merge::{DirectoryAction, Route, SearchedDirectory};
@@ -46,7 +45,7 @@ impl Places<'_> {
         let found = known.map(|known| known.identity).or_else(|| {
             let path = Path::new(OsStr::from_bytes(base));
             let fd = self.image.root.resolve_directory(path).ok()?;
-            inroot::stat(fd.as_fd()).ok().map(|stat| identity(&stat))
+            identity_of(fd).ok()
         });
         let position = found.and_then(|found| self.position(found));
         let rank = position.map_or(usize::MAX, |(rank, _)| rank);
@@ -112,7 +111,7 @@ impl Places<'_> {
                 continue;
             }
             let found = self.image.root.resolve_directory(directory);
-            let Ok(other) = found.and_then(|fd| inroot::stat(fd.as_fd())) else {
+            let Ok(other) = found.and_then(identity_of) else {
                 continue;
             };
             let known = self.folders.path.as_ref();
@@ -121,7 +120,7 @@ impl Places<'_> {
                 path.as_ref()
             })?;
             let position = |of| path.find(of).map_or(usize::MAX, |(position, _)| position);
-            if position(identity(&other)) < position(*ours) {
+            if position(other) < position(*ours) {
                 let file = [line.directory, line.rest].concat();
                 return Some(ContainerPath::new(OsStr::from_bytes(&file)));
             }

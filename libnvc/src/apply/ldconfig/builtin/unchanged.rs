@@ -18,7 +18,7 @@ use crate::apply::mount::target::Tree;
 use crate::apply::volumes::authority::Authority;
 use crate::container::Layout;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inroot::{self, Image, identity};
+use crate::inroot::{Image, identity, identity_of};
 use crate::ldcache::built_in;
 use crate::ldcache::contents::CacheLine;
 use crate::ldcache::judge;
@@ -146,8 +146,7 @@ fn is_same(image: Image<'_>, directory: &Directory<'_>, name: &[u8]) -> bool {
     let found = image
         .root
         .resolve_directory(Path::new(OsStr::from_bytes(name)));
-    let stat = found.and_then(|fd| inroot::stat(fd.as_fd()));
-    stat.is_ok_and(|stat| identity(&stat) == identity(&directory.stat))
+    found.and_then(identity_of) == Ok(identity(&directory.stat))
 }
 
 /// The directories that the image's loaders search by themselves.
