@@ -102,7 +102,8 @@ impl Grants {
                     program: self.hook.clone(),
                     disabled: [].into(),
                     enabled: [].into(),
-                    merged: self.is_hook_ours,
+                    // A plan has paths of this container, where the driver root is another one than on the host.
+                    merged: false,
                     is_ours: self.is_hook_ours,
                 },
                 ldconfig: None,

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::sleep;
@@ -202,7 +203,7 @@ impl Node {
         let path = format!("/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/{name}");
         let object = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-            "metadata": {"name": name, "namespace": "ns", "uid": uid(name), "creationTimestamp": "2036-11-27T12:00:00Z"}, "spec": {},
+            "metadata": {"name": name, "namespace": "ns", "uid": uid(name), "creationTimestamp": "2026-01-27T12:00:00Z"}, "spec": {},
             "status": {"allocation": {"devices": devices}},
         });
         self.put(&path, object);
@@ -255,6 +256,11 @@ impl Node {
             "users": [{"name": "x", "user": {"tokenFile": self.scratch.join("account/token")}}],
         });
         fs::write(&kubeconfig, text.to_string()).unwrap();
+        // As in a pod, the host knows the driver's files by another path.
+        let on_host = self.scratch.join("driver-on-host");
+        if !on_host.exists() {
+            symlink(self.driver.root(), &on_host).unwrap();
+        }
         let mut command = Command::new("env");
         command
             .env_clear()
@@ -264,7 +270,7 @@ impl Node {
         for (option, path) in [
             ("--kubeconfig", kubeconfig),
             ("--container-driver-root", self.driver.root().to_owned()),
-            ("--nvidia-driver-root", self.driver.root().to_owned()),
+            ("--nvidia-driver-root", on_host),
             ("--cdi-root", self.scratch.join("cdi")),
             (
                 "--kubelet-plugins-directory-path",
