@@ -15,6 +15,8 @@ use kube::{Client, Config};
 use libnvc::{Error, ErrorKind, Result};
 use tokio::time::{sleep, timeout};
 
+use crate::causes::chain;
+
 /// How long one answer may take. A kubelet waits 45 seconds for everything.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The server's address, for messages.
@@ -129,19 +131,4 @@ impl std::fmt::Display for Failure {
             self.text
         )
     }
-}
-
-/// Joins an error with its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        // Some repeat their cause.
-        if !text.contains(&cause_text) {
-            text += &format!(": {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
 }

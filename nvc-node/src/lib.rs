@@ -13,6 +13,7 @@ pub mod machine;
 
 // with it
 mod api;
+mod causes;
 mod claims;
 mod devices;
 pub mod kubelet;

@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_stream::StreamExt as _;
 
 use super::{Failure, answer};
+use crate::causes::chain;
 use crate::claims::Claims;
 use crate::devices;
 use crate::kubelet::pods::{Given, Pods};
@@ -76,7 +77,7 @@ pub(crate) async fn publish(claims: Claims, lock: File, mut registered: watch::R
                     publisher.take(event);
                     due = Some(Instant::now());
                 }
-                Some(Err(error)) => log::warn!("the watch of ResourceSlices: {}", super::chain(&error)),
+                Some(Err(error)) => log::warn!("the watch of ResourceSlices: {}", chain(&error)),
                 // It never ends.
                 None => return,
             },

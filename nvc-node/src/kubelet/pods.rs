@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tonic::Response;
 use tonic::transport::Endpoint;
 
-use crate::api::chain;
+use crate::causes::chain;
 use crate::proto::pods::pod_resources_lister_client::PodResourcesListerClient;
 use crate::proto::pods::{ListPodResourcesRequest, ListPodResourcesResponse};
 
