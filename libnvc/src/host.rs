@@ -18,6 +18,7 @@ mod identity;
 // the driver root
 mod realpath;
 mod root;
+mod unforged;
 
 // its files
 mod arch;
@@ -62,13 +63,14 @@ pub(crate) use imex::ImexChannels;
 pub use integrated::discrete_gpus;
 pub use inventory::Inventory;
 pub use ipc::Daemon;
-pub(crate) use ipc::{sockets, unforged};
+pub(crate) use ipc::sockets;
 pub use listing::ListedGpu;
 pub use majors::major_of;
 pub use nodes::{DeviceRole, SharedDevice};
 pub use numbers::CharDrivers;
 pub use root::DriverRoot;
 pub use session::{DriverConfig, DriverSession};
+pub(crate) use unforged::{FORGED, unforged};
 pub use wsl::is_wsl;
 
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).

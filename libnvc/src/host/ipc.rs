@@ -4,7 +4,6 @@
 //! container with a volume of /tmp, could put a symlink there; following it would expose any socket or directory of the
 //! host to containers, so it is refused.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use log::{debug, info, warn};
@@ -13,13 +12,10 @@ use nix::sys::stat::SFlag;
 use serde::{Deserialize, Serialize};
 
 use crate::capability::Capability;
-use crate::directory::open_child;
 use crate::error::errno_text;
-use crate::host::{DriverFile, DriverRoot, FileClass};
-use crate::inroot::{self, Walk};
+use crate::host::{DriverFile, DriverRoot, FORGED, FileClass, unforged};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
-use crate::trust::{Caller, is_sticky};
 
 /// The directories of sockets; one is usually a link to the other.
 const RUN: [&str; 2] = ["/var/run", "/run"];
@@ -108,79 +104,19 @@ fn usable_at(root: &DriverRoot, path: &HostPath, expected: SFlag) -> Option<Host
         Ok(found) => skip(&found.real, "it is not a socket"),
         // Another user's daemon is of no use, so treat it as absent.
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => info!("missing ipc {path}"),
-        Err(Errno::ELOOP) => skip(
-            path,
-            "a link that other users could have created leads to it",
-        ),
+        Err(Errno::ELOOP) => skip(path, FORGED),
         Err(errno) => skip(path, &errno_text(errno)),
     }
     None
 }
 
-/// Opens a path in the driver root by reference; `ELOOP` if a link in the path belongs to another user than the caller and
-/// root, or is in, or below, a directory where such users can create links.
-pub(crate) fn unforged(root: &DriverRoot, path: &HostPath) -> Result<Place, Errno> {
-    let caller = Caller::current();
-    let top = root.resolve_directory(&HostPath::new("/"))?;
-    let top = Place::new(caller, top, HostPath::new("/"), None)?;
-    let mut walk = Walk::begin(top, path.as_path());
-    while let Some(name) = walk.next_name() {
-        let current = walk.directory();
-        let fd = open_child(current.fd.as_fd(), &name)?;
-        let found = Place::new(caller, fd, current.real.join(&name), Some(current))?;
-        match found.kind {
-            SFlag::S_IFLNK if found.is_exposed => return Err(Errno::ELOOP),
-            SFlag::S_IFLNK => walk.follow(found.fd.as_fd())?,
-            _ => walk.enter(found),
-        }
-    }
-    Ok(walk.end())
-}
-
-/// A component of a path.
-pub(crate) struct Place {
-    pub(crate) fd: OwnedFd,
-    real: HostPath,
-    pub(crate) kind: SFlag,
-    /// Other users can exchange it, or what is in it.
-    is_exposed: bool,
-    /// They can change only their own entries, as in /tmp and in Nix's store.
-    is_sticky: bool,
-}
-
-impl Place {
-    fn new(
-        caller: Caller,
-        fd: OwnedFd,
-        real: HostPath,
-        above: Option<&Self>,
-    ) -> Result<Self, Errno> {
-        let stat = inroot::stat(fd.as_fd())?;
-        let kind = inroot::kind(&stat);
-        let path = real.as_path();
-        let exposed = match kind {
-            SFlag::S_IFDIR => caller.directory(path, fd.as_fd(), &stat),
-            // Its owner chose what a link leads to: an access list of its directory may have let a user put it there.
-            _ => caller.owner(path, &stat),
-        };
-        // In a sticky directory a link may be another name of one that is ours.
-        let is_below = above.is_some_and(|above| {
-            above.is_exposed || above.is_sticky && (kind != SFlag::S_IFDIR || exposed.is_some())
-        });
-        Ok(Self {
-            is_exposed: is_below || exposed.is_some(),
-            is_sticky: is_sticky(&stat) && stat.st_mode & 0o022 != 0,
-            fd,
-            real,
-            kind,
-        })
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
+    use crate::inroot;
     use std::os::unix::net::UnixListener;
 
     #[test]

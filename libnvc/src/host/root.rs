@@ -4,8 +4,10 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use log::warn;
 use nix::errno::Errno;
 
+use super::{FORGED, unforged};
 use crate::error::{Error, Result};
 use crate::hint::{Hint, Setting};
 use crate::inroot::{RootDir, name_of};
@@ -63,10 +65,10 @@ impl DriverRoot {
     /// Returns the host path of a file for an engine, which knows no root: links, which may be absolute, are resolved
     /// inside this one. None if the file does not exist.
     pub fn on_host(&self, path: &HostPath) -> Option<HostPath> {
-        if self.path == Path::new("/") {
-            return self.resolve(path).ok().map(|_| path.clone());
-        }
         let (_, real) = self.real_path(path).ok()?;
+        if self.path == Path::new("/") {
+            return Some(path.clone());
+        }
         Some(HostPath::new(self.join(&real)))
     }
 
@@ -103,10 +105,77 @@ impl DriverRoot {
         self.dir.exists(path.as_path())
     }
 
-    /// Opens a path by reference, and returns its real path: links resolved, relative to the root.
+    /// Opens a path by reference, and returns its real path: links resolved, relative to the root. `ELOOP` if another user
+    /// than the root's owner could have made a link on the way, with a warning.
     pub(crate) fn real_path(&self, path: &HostPath) -> Result<(OwnedFd, HostPath), Errno> {
         let own = self.real.as_ref().map_err(|errno| *errno)?;
         let (fd, real) = self.dir.real_path_below(own, path.as_path())?;
-        Ok((fd, HostPath::new(real)))
+        let real = HostPath::new(real);
+        if real == *path {
+            return Ok((fd, real));
+        }
+        match unforged(self, path) {
+            Ok(found) => Ok((found.fd, found.real)),
+            Err(errno) => {
+                if errno == Errno::ELOOP {
+                    let path = self.join(path);
+                    warn!("skipping {}: {FORGED}", path.display());
+                }
+                Err(errno)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{chown, lchown, symlink};
+
+    use super::*;
+
+    const USER: Option<u32> = Some(4242);
+
+    /// Otherwise a user could choose which of root's files containers get.
+    #[test]
+    #[ignore = "needs root"]
+    fn links_of_other_users_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        for path in ["etc", "home"] {
+            fs::create_dir(at(path)).unwrap();
+        }
+        for path in ["etc/secret", "home/plain"] {
+            fs::write(at(path), "").unwrap();
+        }
+        for (target, link) in [
+            ("/home/chosen", "etc/far"),
+            ("/etc/secret", "home/chosen"),
+            ("/home/plain", "etc/plain"),
+            ("secret", "etc/own"),
+            ("secret", "etc/theirs"),
+        ] {
+            symlink(target, at(link)).unwrap();
+        }
+        chown(at("home"), USER, None).unwrap();
+        for link in ["home/chosen", "etc/theirs"] {
+            lchown(at(link), USER, None).unwrap();
+        }
+        let real = |path: &str| {
+            let root = DriverRoot::open(dir.path()).unwrap();
+            let found = root.real_path(&HostPath::new(path));
+            found.map(|(_, real)| real.to_string())
+        };
+        assert_eq!(real("/etc/far"), Err(Errno::ELOOP));
+        assert_eq!(real("/etc/theirs"), Err(Errno::ELOOP));
+        assert_eq!(real("/etc/own").unwrap(), "/etc/secret");
+        // That file itself is judged where it is handed over.
+        assert_eq!(real("/etc/plain").unwrap(), "/home/plain");
+        let root = DriverRoot::open(dir.path()).unwrap();
+        assert!(root.on_host(&HostPath::new("/etc/far")).is_none());
+        // Who owns the root could change all of it.
+        chown(dir.path(), USER, None).unwrap();
+        assert_eq!(real("/etc/far").unwrap(), "/etc/secret");
     }
 }

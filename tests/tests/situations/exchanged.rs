@@ -5,7 +5,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
@@ -17,6 +17,7 @@ use super::modes::{Configure, Jit, Live, Specification};
 use super::row::{Row, row};
 
 const MPS: &str = "/tmp/nvidia-mps";
+const MANIFEST: &str = "/usr/share/glvnd/egl_vendor.d/10_nvidia.json";
 const SOCKET: &str = "/var/run/nvidia-persistenced/socket";
 /// A directory of root's, with a file and the socket of another daemon.
 const PRIVATE: &str = "/private";
@@ -139,6 +140,18 @@ fn files_of_the_driver() -> Vec<Row> {
                 "the engine's hooks have another PATH",
                 |expected| expected.without("nvidia-smi"),
             ),
+        row("exchanged_a_link_of_another_user_to_a_manifest")
+            .host(|host| {
+                prepare(host);
+                for path in ["/home/user", "/usr/share/glvnd/egl_vendor.d"] {
+                    files::directory(&host.path(path)).unwrap();
+                }
+                link("/home/user/chosen", "/private/mark")(host);
+                link(MANIFEST, "/home/user/chosen")(host);
+                lchown(host.path("/home/user/chosen"), Some(USER), None).unwrap();
+                chown(host.path("/home/user"), Some(USER), None).unwrap();
+            })
+            .expect(|expected| expected.nothing(MANIFEST)),
         row("exchanged_libraries_in_usr_local")
             .profile("libraries=/usr/local/lib\n")
             .host(|host| {

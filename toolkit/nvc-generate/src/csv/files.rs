@@ -162,8 +162,8 @@ impl Tree {
     }
 
     /// Resolves a path inside the tree; returns the file, and the links in the path.
-    fn resolve(&self, path: &str) -> (Option<String>, Vec<Intent>) {
-        let mut path = clean(path);
+    fn resolve(&self, named: &str) -> (Option<String>, Vec<Intent>) {
+        let mut path = clean(named);
         let mut chain = Vec::new();
         for _ in 0..MAX_LINKS {
             match name(&self.root, &path).map(fs::read_link) {
@@ -175,7 +175,8 @@ impl Tree {
                     path = clean(&next.to_string_lossy());
                 }
                 Some(Err(_)) | None => {
-                    let there = self.is_there(&path, Path::exists);
+                    // As it is named: another user's link may lead there.
+                    let there = self.is_there(named, Path::exists);
                     return (there.then_some(path), chain);
                 }
             }
