@@ -46,18 +46,22 @@ pub(crate) fn remove(path: &Path, text: &str, is_removed: &IsRemoved<'_>) -> Res
     let text = without_mark(text);
     let document = parse(path, text)?;
     let root = root_object(path, &document)?;
-    let settings = Settings::parse(text).unwrap_or_default();
-    let runtimes = settings.runtimes();
-    let ours = runtimes.filter(|(name, program)| is_removed(name, program));
-    let names: Vec<String> = ours.map(|(name, _)| name.to_owned()).collect();
+    // Whatever else is there, also what dockerd refuses.
+    let now: Value = serde_json::from_str(text).unwrap_or_default();
+    let runtimes = now["runtimes"].as_object().into_iter().flatten();
+    let is_ours = |name: &str, entry: &Value| {
+        let program = entry["path"].as_str().unwrap_or_default();
+        is_removed(name, program)
+    };
+    let ours = runtimes.filter(|(name, entry)| is_ours(name, entry));
+    let names: Vec<String> = ours.map(|(name, _)| name.clone()).collect();
     if let Some(runtimes) = root.object_value("runtimes").filter(|_| !names.is_empty()) {
         names.iter().for_each(|name| delete(&runtimes, name));
         if runtimes.properties().is_empty() {
             delete(&root, "runtimes");
         }
     }
-    let default = settings.default_runtime;
-    let had_default = default.is_some_and(|default| names.contains(&default));
+    let had_default = names.iter().any(|name| now["default-runtime"] == **name);
     if had_default {
         delete(&root, "default-runtime");
     }
@@ -84,24 +88,30 @@ fn checked(path: &Path, document: &CstRootNode) -> Result<String> {
     parse(path, &after).map(|_| after)
 }
 
-/// The settings of `daemon.json` that matter here.
+/// The settings of `daemon.json` that matter here. For dockerd, null is what is not there.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Settings {
     runtimes: Option<Runtimes>,
     pub(crate) default_runtime: Option<String>,
-    features: Option<BTreeMap<String, bool>>,
+    features: Option<BTreeMap<String, Option<bool>>>,
 }
 
 /// Runtimes by name.
-type Runtimes = BTreeMap<String, Entry>;
+type Runtimes = BTreeMap<String, Option<Entry>>;
 
 /// A runtime of dockerd's.
 #[derive(Debug, Deserialize)]
 struct Entry {
     /// Its program; empty if it is a shim of containerd's.
-    #[serde(default)]
-    path: String,
+    path: Option<String>,
+}
+
+/// Returns the program of an entry.
+fn program(entry: Option<&Entry>) -> &str {
+    entry
+        .and_then(|entry| entry.path.as_deref())
+        .unwrap_or_default()
 }
 
 impl Settings {
@@ -112,13 +122,13 @@ impl Settings {
     /// Returns the runtimes by name.
     pub(crate) fn runtimes(&self) -> impl Iterator<Item = (&str, &str)> {
         let all = self.runtimes.iter().flatten();
-        all.map(|(name, entry)| (name.as_str(), entry.path.as_str()))
+        all.map(|(name, entry)| (name.as_str(), program(entry.as_ref())))
     }
 
     /// Returns true if docker resolves CDI names.
     pub(crate) fn enables_cdi(&self) -> bool {
         let mut features = self.features.iter().flatten();
-        features.any(|(name, is_on)| name == "cdi" && *is_on)
+        features.any(|(name, is_on)| name == "cdi" && *is_on == Some(true))
     }
 }
 
@@ -150,7 +160,7 @@ impl Daemon {
 
     pub(crate) fn runtime(&self, name: &str) -> Option<&str> {
         let entry = self.runtimes.as_ref()?.get(name)?;
-        Some(&entry.path)
+        Some(program(entry.as_ref()))
     }
 
     /// Returns true if it has a runtime of NVIDIA's.

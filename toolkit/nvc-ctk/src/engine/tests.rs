@@ -103,6 +103,25 @@ fn daemon_json_keeps_what_others_wrote() {
     }
 }
 
+/// dockerd takes null for what is not there.
+#[test]
+fn null_hides_no_runtime() {
+    let is_ours = |_: &str, program: &str| program.contains("nvidia");
+    for beside in [
+        r#""features": {"cdi": null, "buildkit": null}, "runtimes": {"#,
+        r#""features": null, "runtimes": {"x": null, "#,
+        r#""runtimes": {"x": {"path": null}, "#,
+        r#""features": 1, "runtimes": {"x": 1, "y": {"path": 1}, "#,
+    ] {
+        let text = format!(
+            "{{\"default-runtime\": \"nvidia\", {beside}\"nvidia\": {{\"path\": \"/usr/bin/nvidia-container-runtime\"}}}}}}"
+        );
+        let removed = docker::remove(Path::new("d"), &text, &is_ours).unwrap();
+        assert_eq!(removed.names, ["nvidia"], "{text}");
+        assert!(removed.had_default);
+    }
+}
+
 #[test]
 fn files_that_dockerd_rejects_stay() {
     for text in [
