@@ -94,21 +94,13 @@ fn failed(cause: &dyn std::fmt::Display) -> Error {
 
 /// Waits for an answer, but not for ever; returns the reason of a failure.
 async fn answer<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    match timeout(DEADLINE, call).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) => Err(Failure {
-            code: status.code,
-            text: status.message.clone(),
-        }),
-        Ok(Err(error)) => Err(Failure {
-            code: 0,
-            text: chain(&error),
-        }),
-        Err(_) => Err(Failure {
-            code: 0,
-            text: format!("no answer within {} s", DEADLINE.as_secs()),
-        }),
-    }
+    let (code, text) = match timeout(DEADLINE, call).await {
+        Ok(Ok(answer)) => return Ok(answer),
+        Ok(Err(kube::Error::Api(status))) => (status.code, status.message.clone()),
+        Ok(Err(error)) => (0, chain(&error)),
+        Err(_) => (0, format!("no answer within {} s", DEADLINE.as_secs())),
+    };
+    Err(Failure { code, text })
 }
 
 /// Why a call failed.

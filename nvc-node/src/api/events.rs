@@ -62,21 +62,16 @@ pub(crate) async fn report(events: Events, mut world: Watch) {
     let mut last = String::new();
     loop {
         let now = world.borrow_and_update().clone();
-        match &*now {
-            Ok(machine) => {
-                let (driver, gpus) = (&machine.driver, machine.gpus.len());
-                let text = format!("Driver {driver}, {gpus} GPUs");
-                if text != last {
-                    log::info!("{text}");
-                    last = text;
-                }
+        let text = match &*now {
+            Ok(machine) => format!("Driver {}, {} GPUs", machine.driver, machine.gpus.len()),
+            Err(reason) => format!("no device can be given: {reason}"),
+        };
+        if text != last {
+            match &*now {
+                Ok(_) => log::info!("{text}"),
+                Err(_) => events.warn("NoDriver", "Discovering", &text).await,
             }
-            Err(reason) if *reason != last => {
-                last.clone_from(reason);
-                let note = format!("no device can be given: {reason}");
-                events.warn("NoDriver", "Discovering", &note).await;
-            }
-            Err(_) => {}
+            last = text;
         }
         if world.changed().await.is_err() {
             return;

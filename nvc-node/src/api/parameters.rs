@@ -16,30 +16,22 @@ pub(crate) fn check(parameters: &Value) -> Result<()> {
         let error = Error::new(ErrorKind::InvalidArgument, text);
         Err(error.hint("leave the config out of the claim and of its DeviceClass"))
     };
-    let Value::Object(parameters) = parameters else {
+    let Value::Object(fields) = parameters else {
         return refuse("the claim's parameters are no object".into());
     };
-    let word = |name: &str| {
-        parameters
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
+    let word = |name: &str| parameters[name].as_str().unwrap_or_default();
     let (version, kind) = (word("apiVersion"), word("kind"));
     if version != PARAMETERS || !KINDS.contains(&kind) {
         return refuse(format!(
             "this driver has no parameters \"{kind}\" of \"{version}\""
         ));
     }
-    for (name, value) in parameters {
+    for (name, value) in fields {
         match name.as_str() {
             "apiVersion" | "kind" => {}
             "sharing" if value.is_null() => {}
             "sharing" => {
-                let strategy = value
-                    .get("strategy")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default();
+                let strategy = value["strategy"].as_str().unwrap_or_default();
                 return refuse(format!(
                     "this driver shares no device: sharing.strategy is \"{strategy}\""
                 ));

@@ -133,19 +133,16 @@ impl DraPlugin for Claims {
         for claim in request.into_inner().claims {
             let caller = Arc::new(());
             let work = self.clone().prepare(claim.clone(), Arc::downgrade(&caller));
-            let answer = match in_turn(&self.turns, &claim.uid, work).await {
+            let mut answer = NodePrepareResourceResponse::default();
+            match in_turn(&self.turns, &claim.uid, work).await {
                 Ok(devices) => {
                     log::info!("Prepared {}/{}", claim.namespace, claim.name);
-                    NodePrepareResourceResponse {
-                        devices,
-                        error: String::new(),
-                    }
+                    answer.devices = devices;
                 }
-                Err(error) => NodePrepareResourceResponse {
-                    devices: Vec::new(),
-                    error: said("not prepared", &claim.namespace, &claim.name, &error),
-                },
-            };
+                Err(error) => {
+                    answer.error = said("not prepared", &claim.namespace, &claim.name, &error);
+                }
+            }
             claims.insert(claim.uid, answer);
         }
         Ok(Response::new(NodePrepareResourcesResponse { claims }))

@@ -19,12 +19,10 @@ pub(crate) struct Place<'o>(&'o Path, &'static str, &'static str);
 
 /// Returns the places of the services and of the registration, in the order in which they are made.
 pub(crate) fn places(options: &Options) -> [Place<'_>; 2] {
-    let place = |(directory, prefix, suffix)| Place(directory, prefix, suffix);
     [
-        (&*options.state, "dra", ".sock"),
-        (&options.registrar, DRIVER, "-reg.sock"),
+        Place(&options.state, "dra", ".sock"),
+        Place(&options.registrar, DRIVER, "-reg.sock"),
     ]
-    .map(place)
 }
 
 impl Place<'_> {

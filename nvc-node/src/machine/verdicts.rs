@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Gpu;
 
 /// Size limit of the file.
-const MAX_SIZE: u64 = 4 << 20;
+const MAX_SIZE: usize = 4 << 20;
 
 /// An XID that says something about a GPU or MIG device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,14 +40,10 @@ struct OnDisk<K> {
 
 /// Reads the file; what is damaged or of another boot counts as empty.
 pub(super) fn read(path: &Path) -> Kept {
-    let Ok(facts) = fs::metadata(path) else {
+    if !path.exists() {
         return Kept::default();
-    };
-    let text = if facts.is_file() && facts.len() <= MAX_SIZE {
-        fs::read(path).unwrap_or_default()
-    } else {
-        Vec::new()
-    };
+    }
+    let text = nvc_hostfile::read(path, MAX_SIZE).unwrap_or_default();
     match serde_json::from_slice::<OnDisk<Kept>>(&text) {
         Ok(known) if known.boot == boot() => known.kept,
         Ok(_) => Kept::default(),

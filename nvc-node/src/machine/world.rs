@@ -56,15 +56,12 @@ struct Known {
 impl State {
     pub(super) fn new(rules: Rules, kept: Kept) -> Self {
         let known = |gpu: Gpu| {
-            let failure = Some("it has not answered since the start".into());
-            (
-                gpu.uuid.clone(),
-                Known {
-                    gpu,
-                    index: None,
-                    failure,
-                },
-            )
+            let known = Known {
+                gpu,
+                index: None,
+                failure: Some("it has not answered since the start".into()),
+            };
+            (known.gpu.uuid.clone(), known)
         };
         Self {
             rules,
@@ -271,20 +268,14 @@ impl State {
                 continue;
             };
             known.failure = Some(reason);
-            for verdict in verdicts_of(&mut self.verdicts, &known.gpu) {
-                verdict.was_down = true;
-                verdict.since = now;
-            }
+            was_down(&mut self.verdicts, &known.gpu, now);
         }
     }
 
     /// Ends the verdicts about a GPU that answers, if it has recovered.
     fn recover(&mut self, gpu: &Gpu, needs: Option<u32>, now: u64) {
         if !matches!(needs, None | Some(0)) {
-            for verdict in verdicts_of(&mut self.verdicts, gpu) {
-                verdict.was_down = true;
-                verdict.since = now;
-            }
+            was_down(&mut self.verdicts, gpu, now);
             return;
         }
         let (ignored, quiet) = (&self.rules.ignored, self.rules.quiet);
@@ -302,13 +293,12 @@ impl State {
     }
 }
 
-/// Returns the verdicts about a GPU and its MIG devices.
-fn verdicts_of<'v>(
-    verdicts: &'v mut BTreeMap<String, Verdict>,
-    gpu: &'v Gpu,
-) -> impl Iterator<Item = &'v mut Verdict> {
-    let its = verdicts.iter_mut().filter(|(uuid, _)| gpu.has(uuid));
-    its.map(|(_, verdict)| verdict)
+/// Notes in the verdicts about a GPU and its MIG devices that it is down.
+fn was_down(verdicts: &mut BTreeMap<String, Verdict>, gpu: &Gpu, now: u64) {
+    for (_, verdict) in verdicts.iter_mut().filter(|(uuid, _)| gpu.has(uuid)) {
+        verdict.was_down = true;
+        verdict.since = now;
+    }
 }
 
 #[cfg(test)]
