@@ -70,8 +70,8 @@ pub(crate) fn forbid_execve() -> Result<(), Errno> {
     forbid(&PROGRAMS, Vec::new())
 }
 
-/// Makes calls fail with `EPERM` that change or look into the system, other processes or the kernel, and clones that are no
-/// threads, in the calling thread and those that it starts from now on: for a program that only speaks with others. Sets
+/// Makes calls fail with `EPERM` that change or look into the system, other processes or the kernel, and clones and forks
+/// that are no threads, in the calling thread and those that it starts from now on: for a program that only speaks with others. Sets
 /// no_new_privs.
 ///
 /// # Errors
@@ -93,6 +93,11 @@ pub fn speak_only() -> Result<(), Errno> {
 
 const PROGRAMS: [libc::c_long; 2] = [libc::SYS_execve, libc::SYS_execveat];
 const CONTROL: &[libc::c_long] = &[
+    // clone(2) of architectures that had others before
+    #[cfg(any(target_arch = "x86_64", target_arch = "powerpc64"))]
+    libc::SYS_fork,
+    #[cfg(any(target_arch = "x86_64", target_arch = "powerpc64"))]
+    libc::SYS_vfork,
     // the tree of files, and namespaces
     libc::SYS_chroot,
     libc::SYS_fsopen,
@@ -206,6 +211,16 @@ mod tests {
             // SAFETY: it is refused before the kernel looks at its arguments.
             let done = unsafe { libc::syscall(*call, 0, 0, 0, 0, 0) };
             assert_eq!((done, Errno::last()), (-1, Errno::EPERM), "{call}");
+        }
+        #[cfg(any(target_arch = "x86_64", target_arch = "powerpc64"))]
+        {
+            // SAFETY: a child of this process ends at once.
+            let done = unsafe { libc::syscall(libc::SYS_fork) };
+            if done == 0 {
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(0) };
+            }
+            assert_eq!((done, Errno::last()), (-1, Errno::EPERM), "fork");
         }
         for flag in [libc::CLONE_NEWUSER, libc::SIGCHLD] {
             // SAFETY: as above.
