@@ -123,10 +123,13 @@ fn be_cluster_side(options: &Options) -> Result<()> {
     // Whoever may read it could lock it for ever.
     made.write(true).create(true).truncate(false).mode(0o600);
     made.open(&lock).map_err(of_state)?;
+    let pods = Pods::new(&options.pods, &options.state);
+    let pods = pods.map_err(|error| system(&options.pods.display().to_string(), &error))?;
     let machine = sides::start(&word)?;
     let listeners = [services.listen(&word)?, registrations.listen(&word)?];
     let mut shown: Vec<PathBuf> = SHOWN.iter().map(Into::into).collect();
-    shown.extend(options.pods.parent().map(Into::into));
+    let of_pods = pods.socket.as_deref().and_then(Path::parent);
+    shown.extend(of_pods.map(Into::into));
     shown.push(lock.clone());
     if let Some(kubeconfig) = &options.kubeconfig {
         shown.extend(api::directories(kubeconfig)?);
@@ -138,6 +141,7 @@ fn be_cluster_side(options: &Options) -> Result<()> {
         machine: machine.attend(),
         listeners,
         endpoint: services.path(&word),
+        pods,
         lock,
     };
     let runtime = Builder::new_current_thread()
@@ -157,6 +161,7 @@ struct ClusterSide {
     /// For the services and for the registration.
     listeners: [StdListener; 2],
     endpoint: PathBuf,
+    pods: Pods,
     /// Of the daemon that publishes.
     lock: File,
 }
@@ -182,7 +187,7 @@ async fn serve(options: &Options, side: ClusterSide) -> Result<()> {
         node: options.node.clone(),
         world: world.clone(),
         machine: Arc::clone(&machine),
-        pods: Pods::new(options.pods.clone()),
+        pods: side.pods,
         events,
         turns: Turns::default(),
     };

@@ -120,14 +120,19 @@ class Node:
         with open(f"{directory}/kubeconfig", "w") as file:
             json.dump({"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
                        "clusters": [{"name": "x", "cluster": {"server": f"http://127.0.0.1:{port}"}}], "users": [{"name": "x", "user": {}}]}, file)
+        # As in a container that was not given the kubelet's list of pods: there is no kubelet that would answer.
+        plugins = f"{directory}/plugins"
+        os.mkdir(plugins)
+        subprocess.run(["mount", "--bind", plugins, plugins], check=True)
         self.begin = time.monotonic()
         self.daemon = subprocess.Popen(
             [f"{PROGRAMS}/gpu-kubelet-plugin", f"--node-name={name}", f"--container-driver-root={driver}", f"--nvidia-driver-root={driver}",
              f"--cdi-root={directory}/cdi", f"--kubeconfig={directory}/kubeconfig", f"--kubelet-registrar-directory-path={directory}/registry",
-             f"--kubelet-plugins-directory-path={directory}/plugins"], stderr=open(f"{work}/log", "a"))
+             f"--kubelet-plugins-directory-path={plugins}"], stderr=open(f"{work}/log", "a"))
         self.registry = socket_in(f"{directory}/registry", self.daemon)
         self.ready = milliseconds(self.begin)
-        self.service = socket_in(f"{directory}/plugins/gpu.nvidia.com", self.daemon)
+        self.service = socket_in(f"{plugins}/gpu.nvidia.com", self.daemon)
+        subprocess.run(["umount", "-l", plugins], check=True)
         restart(self.registry, self.service)
 
     def slices(self):

@@ -1,6 +1,10 @@
 //! Asks the kubelet which devices its device plugins have given to pods: another program may give the same GPUs.
 
 use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,27 +28,46 @@ pub(crate) type Given = BTreeMap<String, String>;
 /// The kubelet's list of the devices of pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Pods {
-    socket: PathBuf,
+    /// None in a container that was not given its directory: then nobody is asked.
+    pub(crate) socket: Option<PathBuf>,
     /// What the kubelet said last.
     pub(crate) seen: watch::Sender<Given>,
 }
 
 impl Pods {
-    pub(crate) fn new(socket: PathBuf) -> Self {
-        let seen = watch::Sender::new(Given::new());
-        Self { socket, seen }
+    /// Decides for good whether the kubelet is asked, whose directory for drivers is `plugins`. It may start later than
+    /// this program: then its directory for the list is made as it makes it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn new(socket: &Path, plugins: &Path) -> io::Result<Self> {
+        let directory = socket.parent().unwrap_or(socket);
+        let kubelets = directory.parent().unwrap_or(directory);
+        // Of a container, `plugins` alone is the kubelet's.
+        let is_asked = directory.is_dir() || mount_of(kubelets)? == mount_of(plugins)?;
+        if is_asked {
+            let mut all = DirBuilder::new();
+            all.recursive(true).mode(0o750).create(directory)?;
+        } else {
+            let path = directory.display();
+            log::warn!("GPUs of device plugins are not recognised: {path} is not mounted here");
+        }
+        Ok(Self {
+            socket: is_asked.then(|| socket.into()),
+            seen: watch::Sender::new(Given::new()),
+        })
     }
 
-    /// Returns what plugins have given; nothing if this program was not given the socket's directory.
+    /// Returns what plugins have given; nothing if nobody is asked.
     ///
     /// # Errors
     /// The kubelet does not answer, as while it starts.
     pub(crate) async fn given(&self) -> Result<Given> {
-        if !self.socket.parent().is_some_and(Path::exists) {
+        let Some(socket) = &self.socket else {
             return Ok(Given::new());
-        }
-        let failed = |cause: String| Error::fault(ErrorKind::System, self.socket.display(), cause);
-        let answer = timeout(DEADLINE, list(&self.socket)).await;
+        };
+        let failed = |cause: String| Error::fault(ErrorKind::System, socket.display(), cause);
+        let answer = timeout(DEADLINE, list(socket)).await;
         let answer = answer
             .unwrap_or_else(|_| Err("no answer".into()))
             .map_err(failed)?;
@@ -56,6 +79,14 @@ impl Pods {
         });
         Ok(given)
     }
+}
+
+/// Returns what is known of the mount that a directory is on.
+fn mount_of(directory: &Path) -> io::Result<Option<String>> {
+    let file = File::open(directory)?;
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
+    let mut lines = info.lines().map(str::to_owned);
+    Ok(lines.find(|line| line.starts_with("mnt_id:")))
 }
 
 fn given(answer: ListPodResourcesResponse) -> Given {
@@ -89,6 +120,8 @@ async fn list(socket: &Path) -> Result<ListPodResourcesResponse, String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use prost::Message as _;
     use prost::bytes::Bytes;
     use tokio::net::UnixListener;
@@ -98,12 +131,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_kubelet_that_is_away_is_no_empty_list() {
-        let directory = tempfile::tempdir().unwrap();
-        let socket = directory.path().join("kubelet.sock");
-        let pods = Pods::new(socket);
+        let kubelets = tempfile::tempdir().unwrap();
+        let socket = kubelets.path().join("pod-resources/kubelet.sock");
+        let plugins = kubelets.path().join("plugins");
+        fs::create_dir(&plugins).unwrap();
+        // It has not started yet.
+        let pods = Pods::new(&socket, &plugins).unwrap();
+        let mode = fs::metadata(socket.parent().unwrap()).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o750);
         assert!(pods.given().await.is_err());
-        drop(directory);
-        assert!(pods.given().await.unwrap().is_empty());
+        // Nor does a directory that vanishes make it one.
+        drop(kubelets);
+        assert!(pods.given().await.is_err());
+        // Another mount is that of a container.
+        let pods = Pods::new(Path::new("/no/such/kubelet.sock"), Path::new("/proc"));
+        assert!(pods.is_err());
+        let pods = Pods::new(Path::new("/no-such/kubelet.sock"), Path::new("/proc"));
+        assert!(pods.unwrap().given().await.unwrap().is_empty());
+        assert!(!Path::new("/no-such").exists());
     }
 
     /// A shorter list is one with fewer devices.

@@ -20,7 +20,7 @@ use health::a_taint_outlives_restarts_and_ends_with_the_fault;
 use hostile::{a_flood, another_user, answers, frames, idle_connections};
 use nvc_testkit::harness::Need::{Kubelet, Root, Tracing};
 use nvc_testkit::harness::{self, kubelet_protocols};
-use plugins::{a_device_of_a_plugin, a_kubelet_that_does_not_say};
+use plugins::{a_device_of_a_plugin, a_kubelet_that_does_not_say, a_list_that_is_not_there};
 use sides::{
     an_unprivileged_container, each_side_has_few_rights, hostile_words, the_sides_end_together,
 };
@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         other_authorities,
         a_device_of_a_plugin,
         a_kubelet_that_does_not_say,
+        a_list_that_is_not_there,
         refused,
         given,
         the_machine_changes,

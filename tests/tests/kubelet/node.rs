@@ -170,6 +170,7 @@ impl Node {
             &format!("/api/v1/nodes/{NODE}"),
             json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}),
         );
+        node.plugins(json!({}));
         node
     }
 

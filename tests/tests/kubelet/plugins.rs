@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::thread;
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::health::taints;
 use crate::node::{Node, result, wait};
+use crate::sides::started;
 
 /// Returns what the kubelet answers if a pod of a plugin has this device.
 pub(crate) fn with(id: &str) -> Value {
@@ -77,6 +80,51 @@ pub(crate) fn a_device_of_a_plugin() {
     node.unprepared("b");
     wait("no taint", || taints(&mut node).is_empty());
     assert!(daemon.is_alive());
+}
+
+/// A driver beside a kubelet that has not started yet asks it later. In a container without the kubelet's directory it asks
+/// nobody, and says so.
+pub(crate) fn a_list_that_is_not_there() {
+    let mut node = Node::new();
+    let (uuid, socket) = (
+        node.driver.profile().gpus[0].uuid.clone(),
+        node.pods_socket(),
+    );
+    let directory = socket.parent().unwrap();
+    node.claim("a", &["gpu-0"]);
+    fs::remove_dir_all(directory).unwrap();
+    let mut daemon = node.started();
+    let mode = fs::metadata(directory).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o750);
+    let at = format!("{}: ", socket.display());
+    assert!(node.refused("a").starts_with(&at));
+    node.plugins(with(&uuid));
+    assert!(node.refused("a").contains("by a device plugin"));
+    node.plugins(json!({}));
+    node.prepared("a");
+    node.unprepared("a");
+    // What vanishes later gives nothing either.
+    fs::remove_dir_all(directory).unwrap();
+    assert!(node.refused("a").starts_with(&at));
+    daemon.signal(Signal::SIGTERM);
+    daemon.ended();
+    node.remove_slices();
+    let plugins = node.scratch.join("plugins");
+    let script = "mount --bind \"$0\" \"$0\" && exec \"$@\"";
+    let wrapper = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        script,
+        plugins.to_str().unwrap(),
+    ];
+    let daemon = started(&mut node, &wrapper);
+    node.prepared("a");
+    node.unprepared("a");
+    let said = "device plugins";
+    assert_eq!(daemon.log().matches(said).count(), 1, "{}", daemon.log());
+    assert!(!directory.exists());
 }
 
 /// Then nothing is given; the slices do not wait for it.

@@ -53,7 +53,7 @@ fn command(node: &mut Node, wrapper: &[&str]) -> Command {
     command
 }
 
-fn started(node: &mut Node, wrapper: &[&str]) -> Daemon {
+pub(crate) fn started(node: &mut Node, wrapper: &[&str]) -> Daemon {
     let command = command(node, wrapper);
     let mut daemon = node.spawn(command);
     node.register(&mut daemon);
