@@ -1,10 +1,11 @@
 //! Answers the kubelet's probes at a port: alive as long as it answers, ready if it is registered and the driver answers.
 //!
 //! Anybody in the cluster can connect. So this has a thread of its own, a connection has few bytes and little time, and
-//! there are few, the oldest of which makes room for a new one.
+//! there are few at a time: who has the most makes room for a new one. The kubelet has one, from the node's own address.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::proto::health::health_check_response::ServingStatus;
 use crate::proto::health::{HealthCheckRequest, HealthCheckResponse};
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
-/// A probe takes some milliseconds, so that it is long over when as many others have connected.
+/// At a time.
 const MAX_CONNECTIONS: usize = 64;
 /// The size of all that a connection may send: it is for one call.
 const MAX_BYTES: u64 = 16 << 10;
@@ -59,20 +60,20 @@ pub(crate) fn start(port: u16, probes: Probes) -> io::Result<()> {
 
 async fn serve(listener: TcpListener, probes: Probes) {
     let probes = Arc::new(probes);
-    let mut connections: VecDeque<AbortHandle> = VecDeque::new();
+    let mut connections: Vec<(IpAddr, AbortHandle)> = Vec::new();
     loop {
-        let mut stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (mut stream, address) = match listener.accept().await {
+            Ok((stream, from)) => (stream, from.ip()),
             Err(error) => {
                 log::debug!("no probe can be accepted: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        if connections.len() == MAX_CONNECTIONS
-            && let Some(oldest) = connections.pop_front()
-        {
-            oldest.abort();
+        connections.retain(|(_, served)| !served.is_finished());
+        if connections.len() == MAX_CONNECTIONS {
+            let addresses: Vec<_> = connections.iter().map(|(from, _)| *from).collect();
+            connections.remove(one_too_many(&addresses)).1.abort();
         }
         let probes = Arc::clone(&probes);
         let served = tokio::spawn(async move {
@@ -83,8 +84,19 @@ async fn serve(listener: TcpListener, probes: Probes) {
                 log::debug!("probe: {error}");
             }
         });
-        connections.push_back(served.abort_handle());
+        connections.push((address, served.abort_handle()));
     }
+}
+
+/// Returns the place of the first of those that are there most often.
+fn one_too_many(addresses: &[IpAddr]) -> usize {
+    let mut counts = BTreeMap::new();
+    for address in addresses {
+        *counts.entry(address).or_insert(0) += 1;
+    }
+    let most = counts.values().max();
+    let is_most = |address| counts.get(address) == most;
+    addresses.iter().position(is_most).unwrap_or_default()
 }
 
 impl Probes {
@@ -102,5 +114,26 @@ impl Probes {
         };
         let status = status.into();
         Ok(HealthCheckResponse { status }.encode_to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_the_most_makes_room() {
+        let addresses = |last: &[u8]| -> Vec<IpAddr> {
+            let address = |last: &u8| IpAddr::from([10, 0, 0, *last]);
+            last.iter().map(address).collect()
+        };
+        for (last, expected) in [
+            (&[1][..], 0),
+            (&[1, 2, 3], 0),
+            (&[1, 2, 3, 2], 1),
+            (&[2, 2, 3, 3, 3, 1], 2),
+        ] {
+            assert_eq!(one_too_many(&addresses(last)), expected, "{last:?}");
+        }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
 
 use nvc_testkit::harness::PYTHON;
 use serde_json::{Value, json};
@@ -305,10 +305,69 @@ pub(crate) fn a_flood() {
             for _ in 0..8 {
                 check(&mut node, &mut daemon);
             }
+            (0..15).filter(|_| is_said_to_live(port, || ())).count()
         }));
         is_over.store(true, Ordering::Relaxed);
-        checked.unwrap();
+        let answered = checked.unwrap();
+        assert!(answered >= 13, "{answered} of 15 probes");
     });
+    // Those who come and go, and those who stay, while a probe is under way.
+    let come_and_go = || {
+        let stranger = || TcpStream::connect(("::1", port)).unwrap();
+        let mut staying = Vec::new();
+        for _ in 0..100 {
+            drop(stranger());
+            staying.push(stranger());
+        }
+        sleep(Duration::from_millis(100));
+        staying
+    };
+    assert!(is_said_to_live(port, come_and_go));
+    check(&mut node, &mut daemon);
+}
+
+/// Makes a probe as the kubelet does: from an address of its own, and it waits a second. Something happens after it has
+/// connected.
+fn is_said_to_live<T>(port: u16, meanwhile: impl FnOnce() -> T) -> bool {
+    let frame = |kind: u8, flags: u8, id: u32, payload: &[u8]| {
+        let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&len[1..], &[kind, flags], &id.to_be_bytes(), payload].concat()
+    };
+    let path = b"/grpc.health.v1.Health/Check";
+    let head = [
+        &[0x83, 0x86, 0x04, 28][..],
+        path,
+        b"\x41\x01a\x5f\x10application/grpc",
+    ]
+    .concat();
+    let message = [&[0, 0, 0, 0, 10, 0x0a, 8][..], b"liveness"].concat();
+    let (head, message) = (frame(1, 4, 1, &head), frame(0, 1, 1, &message));
+    let request = [PREFACE, &frame(4, 0, 0, &[]), &head, &message].concat();
+    let second = Duration::from_secs(1);
+    let asked = || -> std::io::Result<bool> {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut stream = TcpStream::connect_timeout(&address, second)?;
+        stream.set_write_timeout(Some(second))?;
+        let _strangers = meanwhile();
+        let mut answer = Vec::<u8>::new();
+        let began = Instant::now();
+        stream.write_all(&request)?;
+        while began.elapsed() < second {
+            stream.set_read_timeout(Some(second.saturating_sub(began.elapsed())))?;
+            let mut buffer = [0; 4096];
+            let len = stream.read(&mut buffer)?;
+            answer.extend(&buffer[..len]);
+            // SERVING.
+            if answer.windows(7).any(|part| part == [0, 0, 0, 0, 2, 8, 1]) {
+                return Ok(true);
+            }
+            if len == 0 {
+                break;
+            }
+        }
+        Ok(false)
+    };
+    asked().unwrap_or(false)
 }
 
 /// The sockets are for root alone, whatever their modes are.
