@@ -154,11 +154,8 @@ fn last_words(child: &mut Child, why: io::Result<()>) -> String {
 
 /// Returns the error that the machine side has ended.
 pub(crate) fn ended(why: &str) -> Error {
-    Error::fault(
-        ErrorKind::System,
-        "the side that speaks with the driver",
-        why,
-    )
+    let object = "the side that speaks with the driver";
+    Error::fault(ErrorKind::System, object, why)
 }
 
 impl MachineSide {

@@ -43,12 +43,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Publishes as long as the program runs: after the kubelet has said that the driver is registered, since a pod that is
 /// scheduled before fails once and waits.
 pub(crate) async fn publish(claims: Claims, lock: File, mut registered: watch::Receiver<bool>) {
-    let Claims {
-        client,
-        node,
-        mut world,
-        ..
-    } = claims.clone();
+    let (client, node) = (claims.client.clone(), claims.node.clone());
+    let mut world = claims.world.clone();
     // The sender lives as long as the program.
     let _ = registered.wait_for(|is| *is).await;
     let _lock = alone(lock).await;

@@ -67,12 +67,8 @@ impl Grants {
         let mut spec = made.spec;
         for device in &mut spec.devices {
             let grant = grants.iter().find(|grant| grant.uuid == device.name);
-            let grant = grant.ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Malformed,
-                    format!("{} is not asked for", device.name),
-                )
-            })?;
+            let text = format!("{} is not asked for", device.name);
+            let grant = grant.ok_or_else(|| Error::new(ErrorKind::Malformed, text))?;
             device.name = format!("{uid}-{}", grant.name);
         }
         let as_seen = self.source.driver_root.to_string_lossy();
@@ -134,12 +130,8 @@ fn check_whole(made: &GeneratedSpecs, grants: &[Grant]) -> Result<()> {
     let lacks_device = |grant: &&Grant| made.spec.device(&grant.uuid).is_none();
     let mut missing: Vec<&str> = NEEDED_NODES.iter().filter(lacks_node).copied().collect();
     missing.extend(NEEDED_LIBRARIES.iter().filter(lacks_library));
-    missing.extend(
-        grants
-            .iter()
-            .filter(lacks_device)
-            .map(|grant| grant.uuid.as_str()),
-    );
+    let lacking = grants.iter().filter(lacks_device);
+    missing.extend(lacking.map(|grant| grant.uuid.as_str()));
     if missing.is_empty() {
         return Ok(());
     }

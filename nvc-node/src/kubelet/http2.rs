@@ -264,11 +264,7 @@ impl Connection {
             self.block = Some(block);
             return Ok(None);
         }
-        let Block {
-            stream: id,
-            ends,
-            bytes,
-        } = block;
+        let (id, ends, bytes) = (block.stream, block.ends, block.bytes);
         let mut path = None;
         let take = |name: Cow<'_, [u8]>, value: Cow<'_, [u8]>| {
             if *name == *b":path" && value.len() <= MAX_PATH {
@@ -309,13 +305,8 @@ impl Connection {
             return Err(Broken(PROTOCOL_ERROR));
         }
         if !payload.is_empty() {
-            frame(
-                output,
-                WINDOW_UPDATE,
-                0,
-                0,
-                &number(payload.len()).to_be_bytes(),
-            );
+            let len = number(payload.len()).to_be_bytes();
+            frame(output, WINDOW_UPDATE, 0, 0, &len);
         }
         let bytes = unpadded(flags, payload)?;
         // Of a stream that was refused, some may still come.
@@ -328,11 +319,8 @@ impl Connection {
             frame(output, RST_STREAM, 0, id, &ENHANCE_YOUR_CALM.to_be_bytes());
             return Ok(None);
         }
-        Ok(if flags & END_STREAM != 0 {
-            self.end(id, output)
-        } else {
-            None
-        })
+        let ends = flags & END_STREAM != 0;
+        Ok(if ends { self.end(id, output) } else { None })
     }
 
     /// Returns the call of a stream whose request has ended.
@@ -340,22 +328,17 @@ impl Connection {
         let place = self.streams.iter().position(|stream| stream.id == id)?;
         let Stream { path, body, .. } = self.streams.swap_remove(place);
         // One message, not compressed, after its length.
-        let message = match body.split_first_chunk::<5>() {
-            Some(([0, len @ ..], message))
-                if usize::try_from(u32::from_be_bytes(*len)) == Ok(message.len()) =>
-            {
-                message.to_vec()
-            }
-            _ => {
-                refuse(output, id, INVALID_ARGUMENT);
-                return None;
-            }
-        };
-        Some(Call {
-            stream: id,
-            path,
-            message,
-        })
+        if let Some(([0, len @ ..], message)) = body.split_first_chunk::<5>()
+            && usize::try_from(u32::from_be_bytes(*len)) == Ok(message.len())
+        {
+            return Some(Call {
+                stream: id,
+                path,
+                message: message.to_vec(),
+            });
+        }
+        refuse(output, id, INVALID_ARGUMENT);
+        None
     }
 
     /// Appends the answer to a call: a message, or a code of gRPC.

@@ -241,11 +241,8 @@ fn reports(pool: &str, machine: &Machine) -> Vec<DeviceHealth> {
     let now = devices::now();
     let report = |entry: devices::Entry<'_>| {
         let (health, message) = match entry.health() {
-            Health::Well => (HealthStatus::Healthy, String::new()),
-            Health::Sick { reason, .. } => (
-                HealthStatus::Unhealthy,
-                reason.chars().take(MAX_TEXT / 4).collect(),
-            ),
+            Health::Well => (HealthStatus::Healthy, ""),
+            Health::Sick { reason, .. } => (HealthStatus::Unhealthy, reason.as_str()),
         };
         DeviceHealth {
             device: Some(DeviceIdentifier {
@@ -255,7 +252,7 @@ fn reports(pool: &str, machine: &Machine) -> Vec<DeviceHealth> {
             health: health.into(),
             last_updated_time: now,
             health_check_timeout_seconds: 30,
-            message,
+            message: message.chars().take(MAX_TEXT / 4).collect(),
         }
     };
     devices::entries(machine).map(report).collect()

@@ -123,17 +123,11 @@ fn wait_for_events(
     news: &Sender<News>,
     nudge: &Sender<()>,
 ) {
-    let wanted = || {
-        wanted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    };
     let [shortest, longest] = PAUSES;
     let mut pause = shortest;
     let mut current: Option<(Watched, events::Watch)> = None;
     loop {
-        let now = wanted();
+        let now = Watched::clone(&wanted.lock().unwrap_or_else(PoisonError::into_inner));
         if now.1.is_empty() {
             current = None;
             thread::sleep(GLANCE);
