@@ -4,18 +4,18 @@
 //! so there is no stored answer that could be stale.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 use nvc_cdi::emit::Format;
 use nvc_cdi::{Spec, file, registry};
 use nvc_generate::HookProgram;
 use serde::{Deserialize, Serialize};
 
+use crate::lock;
 use crate::machine::Source;
 
 mod record;
@@ -82,16 +82,10 @@ impl Grants {
     /// The file of the lock cannot be opened.
     pub(crate) fn lock(&self) -> Result<Locked<'_>> {
         let path = self.state.join(LOCK);
-        let failed = |cause: String| Error::fault(ErrorKind::System, path.display(), cause);
-        let mut options = OpenOptions::new();
-        // Whoever may read it could lock it for ever.
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&path);
-        let file = file.map_err(|error| failed(error.to_string()))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusive);
+        let lock = lock::open(&path).and_then(|file| lock::wait(file, &path));
         Ok(Locked {
             grants: self,
-            _lock: lock.map_err(|(_, errno)| failed(errno.to_string()))?,
+            _lock: lock.map_err(|error| of_file(&path, &error))?,
         })
     }
 

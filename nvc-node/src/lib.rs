@@ -9,6 +9,7 @@
 
 // without Kubernetes
 mod grants;
+mod lock;
 pub mod machine;
 
 // with it

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +28,7 @@ use crate::kubelet::pods::Pods;
 use crate::kubelet::probes::{self, Probes};
 use crate::kubelet::registration::{self, Registration};
 use crate::kubelet::{services, sockets};
+use crate::lock;
 use crate::machine::{Source, Watch};
 use crate::options::{DRIVER, Invocation, Options, read};
 use crate::proto::registration::PluginInfo;
@@ -119,10 +119,7 @@ fn be_cluster_side(options: &Options) -> Result<()> {
         install_hook(&options.state)?;
     }
     let lock = options.state.join("publisher.lock");
-    let mut made = File::options();
-    // Whoever may read it could lock it for ever.
-    made.write(true).create(true).truncate(false).mode(0o600);
-    made.open(&lock).map_err(of_state)?;
+    lock::open(&lock).map_err(of_state)?;
     let pods = Pods::new(&options.pods, &options.state);
     let pods = pods.map_err(|error| system(&options.pods.display().to_string(), &error))?;
     let machine = sides::start(&word)?;
@@ -136,7 +133,7 @@ fn be_cluster_side(options: &Options) -> Result<()> {
     }
     rights::cluster_side(&shown)?;
     // Of a mount that is read-only, so that neither its bytes nor its mode can be changed.
-    let lock = File::open(lock).map_err(of_state)?;
+    let lock = (File::open(&lock).map_err(of_state)?, lock);
     let cluster = ClusterSide {
         machine: machine.attend(),
         listeners,
@@ -163,7 +160,7 @@ struct ClusterSide {
     endpoint: PathBuf,
     pods: Pods,
     /// Of the daemon that publishes.
-    lock: File,
+    lock: (File, PathBuf),
 }
 
 async fn serve(options: &Options, side: ClusterSide) -> Result<()> {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
-use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_stream::StreamExt as _;
 
@@ -27,6 +27,7 @@ use crate::causes::chain;
 use crate::claims::Claims;
 use crate::devices;
 use crate::kubelet::pods::{Given, Pods};
+use crate::lock;
 use crate::machine::World;
 use crate::options::DRIVER;
 
@@ -42,12 +43,19 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Publishes as long as the program runs: after the kubelet has said that the driver is registered, since a pod that is
 /// scheduled before fails once and waits.
-pub(crate) async fn publish(claims: Claims, lock: File, mut registered: watch::Receiver<bool>) {
+pub(crate) async fn publish(
+    claims: Claims,
+    (lock, path): (File, PathBuf),
+    mut registered: watch::Receiver<bool>,
+) {
     let (client, node) = (claims.client.clone(), claims.node.clone());
     let mut world = claims.world.clone();
     // The sender lives as long as the program.
     let _ = registered.wait_for(|is| *is).await;
-    let _lock = alone(lock).await;
+    // In a rolling update, two versions would replace each other's slices for ever.
+    let Ok(Ok(_lock)) = spawn_blocking(move || lock::wait(lock, &path)).await else {
+        return;
+    };
     let mut publisher = Publisher {
         owner: owner(&client, &node).await,
         api: Api::all(client),
@@ -133,18 +141,6 @@ impl Iterator for Delay {
 impl Backoff for Delay {
     fn reset(&mut self) {
         self.0 = SOON;
-    }
-}
-
-/// Waits until no other daemon of this driver publishes: in a rolling update, two versions would replace each other's
-/// slices for ever.
-async fn alone(mut file: File) -> Flock<File> {
-    loop {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => return lock,
-            Err((back, _)) => file = back,
-        }
-        sleep(SOON).await;
     }
 }
 

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::Signal;
 use nvc_testkit::harness::PYTHON;
 use serde_json::{Value, json};
 
@@ -373,6 +375,14 @@ fn is_said_to_live<T>(port: u16, meanwhile: impl FnOnce() -> T) -> bool {
 /// The sockets are for root alone, whatever their modes are.
 pub(crate) fn another_user() {
     let mut node = Node::new();
+    // Locks of a driver that let others open them.
+    let state = node.scratch.join("plugins/gpu.nvidia.com");
+    let locks = ["pu.lock", "publisher.lock"].map(|name| state.join(name));
+    fs::create_dir(&state).unwrap();
+    for lock in &locks {
+        fs::write(lock, "").unwrap();
+        fs::set_permissions(lock, fs::Permissions::from_mode(0o666)).unwrap();
+    }
     let mut daemon = node.started();
     check(&mut node, &mut daemon);
     let script = "import socket,sys\n\
@@ -405,11 +415,35 @@ pub(crate) fn another_user() {
             .log()
             .contains("a caller that is not root was refused")
     );
-    // Nor can it hold the lock.
-    let lock = node.scratch.join("plugins/gpu.nvidia.com/pu.lock");
-    let mode = fs::metadata(&lock).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode, 0o600);
+    // Nor can it hold a lock.
+    for lock in &locks {
+        let mode = fs::metadata(lock).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", lock.display());
+    }
     check(&mut node, &mut daemon);
+}
+
+/// Who opened a lock before keeps it as long as it likes. The log says which, once.
+pub(crate) fn held_locks() {
+    let mut node = Node::new();
+    drop(node.started());
+    node.remove_slices();
+    for name in ["pu.lock", "publisher.lock"] {
+        let lock = node.scratch.join("plugins/gpu.nvidia.com").join(name);
+        let file = fs::File::open(&lock).unwrap();
+        let held = Flock::lock(file, FlockArg::LockExclusiveNonblock).unwrap();
+        let mut daemon = node.start();
+        node.register(&mut daemon);
+        let said = format!("Waiting for {}", lock.display());
+        wait("a word about the lock", || daemon.log().contains(&said));
+        assert!(node.slices().is_empty());
+        drop(held);
+        node.published();
+        node.remove_slices();
+        assert!(daemon.log().matches(&said).count() <= 2, "{}", daemon.log());
+        daemon.signal(Signal::SIGKILL);
+        daemon.ended();
+    }
 }
 
 /// The driver serves as before.

@@ -17,7 +17,7 @@ use deaths::{
     a_call_that_is_cancelled, a_kubelet_that_hangs_up, killed_at_each_step, nvml_that_hangs,
 };
 use health::a_taint_outlives_restarts_and_ends_with_the_fault;
-use hostile::{a_flood, another_user, answers, frames, idle_connections};
+use hostile::{a_flood, another_user, answers, frames, held_locks, idle_connections};
 use nvc_testkit::harness::Need::{Kubelet, Root, Tracing};
 use nvc_testkit::harness::{self, kubelet_protocols};
 use plugins::{a_device_of_a_plugin, a_kubelet_that_does_not_say, a_list_that_is_not_there};
@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         idle_connections,
         a_flood,
         another_user,
+        held_locks,
         a_call_that_is_cancelled,
         a_kubelet_that_hangs_up,
         nvml_that_hangs,
