@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use libnvc::{Error, ErrorKind, Result};
 use nix::fcntl::Flock;
@@ -15,6 +16,7 @@ use nvc_cdi::{Spec, file, registry};
 use nvc_generate::HookProgram;
 use serde::{Deserialize, Serialize};
 
+use crate::drafts::sweep;
 use crate::lock;
 use crate::machine::Source;
 
@@ -208,7 +210,7 @@ impl Locked<'_> {
         if known.as_ref() != Some(&bearers) {
             let text = serde_json::to_vec(&bearers).unwrap_or_default();
             let path = self.grants.state.join(BEARERS);
-            sweep(&path);
+            sweep(&path, Duration::ZERO);
             nvc_hostfile::create(&path, &text, 0o600)?;
         }
         // Who claimed it before it moved, and who did after, are told apart by the clocks of several machines.
@@ -260,7 +262,7 @@ impl Locked<'_> {
         let grants = self.grants;
         let uid = record.uid.as_str();
         let path = grants.specification(uid);
-        sweep(&path);
+        sweep(&path, Duration::ZERO);
         file::write(&path, spec, Format::Yaml, None)?;
         // What engines will read. Also after a write that a full disk or another program has damaged.
         if registry::read(&path)? != *spec {
@@ -270,7 +272,7 @@ impl Locked<'_> {
         fs::create_dir_all(grants.records()).map_err(|error| of_file(&grants.records(), &error))?;
         let text = serde_json::to_vec(record).unwrap_or_default();
         let path = grants.record(uid);
-        sweep(&path);
+        sweep(&path, Duration::ZERO);
         nvc_hostfile::create(&path, &text, 0o600)
     }
 
@@ -303,7 +305,7 @@ impl Locked<'_> {
     /// A file cannot be removed.
     pub(crate) fn take_back(&self, uid: &str) -> Result<()> {
         for path in [self.grants.specification(uid), self.grants.record(uid)] {
-            sweep(&path);
+            sweep(&path, Duration::ZERO);
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(of_file(&path, &error));
@@ -335,24 +337,6 @@ fn read(path: &Path) -> Option<Record> {
     Record::parse(&uid.to_string_lossy(), &text)
         .map_err(|error| log::debug!("{} is damaged: {error}", path.display()))
         .ok()
-}
-
-/// Removes drafts of a file that a daemon left when it was killed. Nobody writes one now: the caller has the lock.
-fn sweep(path: &Path) {
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return;
-    };
-    let prefix = format!(".{}.", name.display());
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry
-            .file_name()
-            .to_str()
-            .is_some_and(|name| name.starts_with(&prefix))
-        {
-            // It only takes space.
-            let _ = fs::remove_file(entry.path());
-        }
-    }
 }
 
 fn of_file(path: &Path, error: &io::Error) -> Error {

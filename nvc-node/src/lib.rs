@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 // without Kubernetes
+mod drafts;
 mod grants;
 mod lock;
 pub mod machine;

@@ -23,6 +23,7 @@ use crate::api;
 use crate::api::events::{Events, report};
 use crate::api::slices::publish;
 use crate::claims::{Claims, Turns};
+use crate::drafts::sweep;
 use crate::grants::Grants;
 use crate::kubelet::pods::Pods;
 use crate::kubelet::probes::{self, Probes};
@@ -116,7 +117,7 @@ fn be_cluster_side(options: &Options) -> Result<()> {
     let of_state = |error: std::io::Error| system(&options.state.display().to_string(), &error);
     fs::create_dir_all(&options.state).map_err(of_state)?;
     if options.hook.is_empty() {
-        install_hook(&options.state)?;
+        install_hook(&grants(options))?;
     }
     let lock = options.state.join("publisher.lock");
     lock::open(&lock).map_err(of_state)?;
@@ -257,7 +258,7 @@ fn grants(options: &Options) -> Grants {
 }
 
 /// Copies the hook program to where the host's engine finds it: the kubelet's directory has the same path there.
-fn install_hook(state: &Path) -> Result<()> {
+fn install_hook(grants: &Grants) -> Result<()> {
     let own = std::env::current_exe().map_err(|error| system("/proc/self/exe", &error))?;
     let path = own.with_file_name(HOOK);
     let bytes = fs::read(&path).map_err(|error| {
@@ -266,11 +267,14 @@ fn install_hook(state: &Path) -> Result<()> {
             "it belongs beside this program; or name one of the host with --nvidia-cdi-hook-path",
         )
     })?;
-    let target = state.join(HOOK);
-    if fs::read(&target).is_ok_and(|known| known == bytes) {
+    let target = Path::new(&grants.hook.path);
+    if fs::read(target).is_ok_and(|known| known == bytes) {
         return Ok(());
     }
-    nvc_hostfile::create(&target, &bytes, 0o755)
+    // Another daemon that starts writes it, too.
+    let _locked = grants.lock()?;
+    sweep(target, Duration::ZERO);
+    nvc_hostfile::create(target, &bytes, 0o755)
 }
 
 /// Returns the root of the device nodes: the driver root if it has some, as with NVIDIA's driver.

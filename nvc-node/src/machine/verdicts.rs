@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::Gpu;
+use crate::drafts::{OLD, sweep};
 
 /// Size limit of the file.
 const MAX_SIZE: usize = 4 << 20;
@@ -58,6 +59,7 @@ pub(super) fn read(path: &Path) -> Kept {
 /// Replaces the file.
 pub(super) fn write(path: &Path, kept: &Kept) -> libnvc::Result<()> {
     let text = serde_json::to_vec(&OnDisk { boot: boot(), kept }).unwrap_or_default();
+    sweep(path, OLD);
     nvc_hostfile::create(path, &text, 0o600)
 }
 

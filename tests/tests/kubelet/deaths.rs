@@ -64,6 +64,17 @@ pub(crate) fn killed_at_each_step() {
     assert!(missed <= deaths.values().sum::<usize>(), "{missed}");
 }
 
+/// What it had begun to write is not kept for ever.
+pub(crate) fn killed_while_it_starts() {
+    let mut node = Node::new();
+    let state = node.scratch.join("plugins/gpu.nvidia.com");
+    fs::create_dir(&state).unwrap();
+    let draft = state.join(".nvidia-cdi-hook.0123456789abcdef");
+    fs::write(&draft, "x").unwrap();
+    let _daemon = node.started();
+    assert!(!draft.exists());
+}
+
 fn node_is_clean(node: &mut Node, what: &str) {
     let mut daemon = node.started();
     node.prepared("a");

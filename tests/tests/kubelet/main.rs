@@ -14,7 +14,8 @@ use claims::{
     files_that_are_gone_or_damaged, given, refused, the_machine_changes, two_drivers,
 };
 use deaths::{
-    a_call_that_is_cancelled, a_kubelet_that_hangs_up, killed_at_each_step, nvml_that_hangs,
+    a_call_that_is_cancelled, a_kubelet_that_hangs_up, killed_at_each_step, killed_while_it_starts,
+    nvml_that_hangs,
 };
 use health::a_taint_outlives_restarts_and_ends_with_the_fault;
 use hostile::{a_flood, another_user, answers, frames, held_locks, idle_connections};
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         a_flood,
         another_user,
         held_locks,
+        killed_while_it_starts,
         a_call_that_is_cancelled,
         a_kubelet_that_hangs_up,
         nvml_that_hangs,
