@@ -61,25 +61,28 @@ pub(crate) async fn replaced(kubeconfig: Option<&Path>, authorities: Option<Vec<
     }
 }
 
-/// Returns the directories of a file for the client and of the files that it names.
+/// Returns a file for the client, the files that it names, and the directories of those that are read again, since they
+/// are replaced by others: tokens and authorities.
 ///
 /// # Errors
-/// It is missing or not whole, or one of them is beside the root's directories.
-pub(crate) fn directories(kubeconfig: &Path) -> Result<Vec<PathBuf>> {
+/// It is missing or not whole, or one of those is beside the root's directories.
+pub(crate) fn files(kubeconfig: &Path) -> Result<Vec<PathBuf>> {
     let config = read(kubeconfig)?;
-    let mut files = vec![kubeconfig.display().to_string()];
-    for cluster in config.clusters.into_iter().filter_map(|it| it.cluster) {
-        files.extend(cluster.certificate_authority);
-    }
+    let mut files = vec![kubeconfig.to_owned()];
+    let clusters = config.clusters.into_iter().filter_map(|it| it.cluster);
+    let mut replaced: Vec<_> = clusters.filter_map(|it| it.certificate_authority).collect();
     for user in config.auth_infos.into_iter().filter_map(|it| it.auth_info) {
-        files.extend(user.client_certificate.into_iter().chain(user.client_key));
-        files.extend(user.token_file);
+        let once = user.client_certificate.into_iter().chain(user.client_key);
+        files.extend(once.map(PathBuf::from));
+        replaced.extend(user.token_file);
     }
-    let directory = |file: String| match Path::new(&file).parent() {
-        Some(directory) if directory != Path::new("/") => Ok(directory.to_owned()),
-        _ => Err(failed(&format!("{file} is in no directory of its own"))),
-    };
-    files.into_iter().map(directory).collect()
+    for file in replaced {
+        match Path::new(&file).parent() {
+            Some(directory) if directory != Path::new("/") => files.push(directory.to_owned()),
+            _ => return Err(failed(&format!("{file} is in no directory of its own"))),
+        }
+    }
+    Ok(files)
 }
 
 fn read(kubeconfig: &Path) -> Result<Kubeconfig> {
@@ -122,5 +125,37 @@ impl std::fmt::Display for Failure {
             server.unwrap_or_default(),
             self.text
         )
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn directories_are_those_of_what_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubelet.conf");
+        let said = |authority: &str| {
+            let text = json!({
+                "clusters": [{"name": "x", "cluster": {"server": "https://x", "certificate-authority": authority}}],
+                "users": [{"name": "x", "user": {"client-certificate": "/c/cert", "client-key": "/k/key", "tokenFile": "/t/token"}}],
+            });
+            std::fs::write(&path, text.to_string()).unwrap();
+            files(&path)
+        };
+        let expected = [
+            &path,
+            Path::new("/c/cert"),
+            Path::new("/k/key"),
+            Path::new("/a"),
+            Path::new("/t"),
+        ];
+        assert_eq!(said("/a/ca.crt").unwrap(), expected);
+        let error = said("/ca.crt").unwrap_err();
+        assert!(format!("{error:?}").contains("/ca.crt is in no directory of its own"));
     }
 }

@@ -91,7 +91,7 @@ fn show_only(shown: &[PathBuf]) -> io::Result<()> {
         let target = new.join(path.strip_prefix("/").unwrap_or(path));
         if path.is_dir() {
             fs::create_dir_all(&target)?;
-        } else {
+        } else if !target.exists() {
             fs::create_dir_all(target.parent().unwrap_or(new))?;
             File::create(&target)?;
         }

@@ -130,7 +130,7 @@ fn be_cluster_side(options: &Options) -> Result<()> {
     shown.extend(of_pods.map(Into::into));
     shown.push(lock.clone());
     if let Some(kubeconfig) = &options.kubeconfig {
-        shown.extend(api::directories(kubeconfig)?);
+        shown.extend(api::files(kubeconfig)?);
     }
     rights::cluster_side(&shown)?;
     // Of a mount that is read-only, so that neither its bytes nor its mode can be changed.

@@ -72,6 +72,9 @@ pub(crate) fn each_side_has_few_rights() {
         "mount -t tmpfs tmpfs /run && mkdir -p $(dirname /{TOKEN}) && echo secret > /{TOKEN} && exec \"$@\""
     );
     let wrapper = ["unshare", "-m", "sh", "-c", &script, "sh"];
+    // As in /etc/kubernetes, of the authority itself.
+    let key = node.scratch.join("ca.key");
+    fs::write(&key, "secret").unwrap();
     let daemon = started(&mut node, &wrapper);
     let (cluster, machine) = (daemon.pid(), machine_side(&daemon));
     for (name, has) in rights(cluster) {
@@ -100,6 +103,8 @@ pub(crate) fn each_side_has_few_rights() {
     assert_eq!(read(cluster, &format!("var/{TOKEN}")), secret);
     assert_eq!(read(machine, TOKEN), None);
     assert!(root(machine, Path::new("run/secrets")).exists());
+    assert!(root(cluster, &node.scratch.join("kubeconfig")).exists());
+    assert!(!root(cluster, &key).exists());
     let at_machine = root(machine, &pods);
     assert!(pods.join("token").exists() && !at_machine.exists());
     let interfaces = fs::read_to_string(format!("/proc/{machine}/net/dev")).unwrap();
@@ -124,13 +129,23 @@ pub(crate) fn each_side_has_few_rights() {
         let is_written = flags.is_some_and(|flags| !flags.ends_with('0'));
         assert!(!is_file || is_log || !is_written, "{info}");
     }
-    let device = node.driver.path("/dev/nvidia0");
+    // In a directory that it sees.
+    let device = node.scratch.join("account/device");
+    let mut mknod = Command::new("mknod");
+    assert!(
+        mknod
+            .arg(&device)
+            .args(["c", "1", "3"])
+            .status()
+            .unwrap()
+            .success()
+    );
     assert_ne!(
         File::open(&device).map_err(errno).err(),
         Some(Errno::EACCES)
     );
     let of_cluster = File::open(format!("/proc/{cluster}/ns/mnt")).unwrap();
-    let scratch = node.scratch.join("x");
+    let scratch = node.scratch.join("account/x");
     thread::spawn(move || {
         unshare(CloneFlags::CLONE_FS).unwrap();
         setns(of_cluster, CloneFlags::CLONE_NEWNS).unwrap();
