@@ -21,6 +21,8 @@ use crate::profile::layout::Layout;
 
 /// No test of the short form takes as long, on a busy machine either.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
+/// How many tests that wait run at a time.
+const WAITING: usize = 6;
 
 /// A requirement of a test on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,12 +213,22 @@ pub fn on_debian() {
 
 /// Runs the tests in a private mount namespace; the body of a test program's `main`.
 pub fn main(tests: Vec<Test>) -> ExitCode {
-    let arguments = Arguments::from_args();
+    run(&Arguments::from_args(), tests)
+}
+
+/// Runs tests that wait for most of their time: more of them side by side.
+pub fn main_of_waiting(tests: Vec<Test>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(WAITING);
+    run(&arguments, tests)
+}
+
+fn run(arguments: &Arguments, tests: Vec<Test>) -> ExitCode {
     if arguments.list {
         let trials = tests
             .into_iter()
             .map(|test| Trial::test(test.name, || Ok(())));
-        return libtest_mimic::run(&arguments, trials.collect()).exit_code();
+        return libtest_mimic::run(arguments, trials.collect()).exit_code();
     }
     let machine = match Machine::enter() {
         Ok(machine) => machine,
@@ -227,7 +239,7 @@ pub fn main(tests: Vec<Test>) -> ExitCode {
     };
     let mut policy = Policy::from_environment();
     let trials = tests.into_iter().map(|test| policy.trial(test)).collect();
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let conclusion = libtest_mimic::run(arguments, trials);
     for (name, reason) in &policy.skipped {
         println!("skipped {name}: {reason}");
     }

@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     tests.extend(nvc_testkit::tests![&[Kubelet, Root, Tracing];
         killed_at_each_step,
     ]);
-    harness::main(tests)
+    harness::main_of_waiting(tests)
 }
 
 fn each_number_is_the_published_one() {
