@@ -70,7 +70,7 @@ pub use nodes::{DeviceRole, SharedDevice};
 pub use numbers::CharDrivers;
 pub use root::DriverRoot;
 pub use session::{DriverConfig, DriverSession};
-pub(crate) use unforged::{FORGED, unforged};
+pub(crate) use unforged::FORGED;
 pub use wsl::is_wsl;
 
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capability::Capability;
 use crate::error::errno_text;
-use crate::host::{DriverFile, DriverRoot, FORGED, FileClass, unforged};
+use crate::host::{DriverFile, DriverRoot, FORGED, FileClass};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
@@ -98,7 +98,7 @@ fn usable_at(root: &DriverRoot, path: &HostPath, expected: SFlag) -> Option<Host
     let skip = |path: &HostPath, why: &str| {
         warn!("skipping {}: {why}", root.join(path).display());
     };
-    match unforged(root, path) {
+    match root.unforged(path) {
         Ok(found) if found.kind == expected => return Some(found.real),
         Ok(found) if expected == SFlag::S_IFDIR => skip(&found.real, "it is not a directory"),
         Ok(found) => skip(&found.real, "it is not a socket"),

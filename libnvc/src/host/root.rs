@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use log::warn;
 use nix::errno::Errno;
 
-use super::{FORGED, unforged};
+use super::unforged::{FORGED, Place, unforged};
 use crate::error::{Error, Result};
 use crate::hint::{Hint, Setting};
 use crate::inroot::{RootDir, name_of};
@@ -105,6 +105,11 @@ impl DriverRoot {
         self.dir.exists(path.as_path())
     }
 
+    /// Opens a path by reference, following no link that another user could have made: `ELOOP`.
+    pub(crate) fn unforged(&self, path: &HostPath) -> Result<Place, Errno> {
+        unforged(&self.dir, path)
+    }
+
     /// Opens a path by reference, and returns its real path: links resolved, relative to the root. `ELOOP` if another user
     /// than the root's owner could have made a link on the way, with a warning.
     pub(crate) fn real_path(&self, path: &HostPath) -> Result<(OwnedFd, HostPath), Errno> {
@@ -114,7 +119,7 @@ impl DriverRoot {
         if real == *path {
             return Ok((fd, real));
         }
-        match unforged(self, path) {
+        match self.unforged(path) {
             Ok(found) => Ok((found.fd, found.real)),
             Err(errno) => {
                 if errno == Errno::ELOOP {

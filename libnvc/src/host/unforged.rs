@@ -3,14 +3,14 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::stat::SFlag;
 
 use crate::directory::open_child;
 use crate::error::errno_of;
-use crate::host::DriverRoot;
-use crate::inroot::{self, Walk};
+use crate::inroot::{self, RootDir, Walk};
 use crate::path::HostPath;
 use crate::trust::{Caller, is_sticky};
 
@@ -19,8 +19,8 @@ pub(crate) const FORGED: &str = "a link that other users could have created lead
 
 /// Opens a path in the driver root by reference; `ELOOP` if a link in the path belongs to another user than the caller,
 /// root, and who owns the driver root, or is in, or below, a directory where such users can create links.
-pub(crate) fn unforged(root: &DriverRoot, path: &HostPath) -> Result<Place, Errno> {
-    let top = File::from(root.resolve_directory(&HostPath::new("/"))?);
+pub(super) fn unforged(root: &RootDir, path: &HostPath) -> Result<Place, Errno> {
+    let top = File::from(root.resolve_directory(Path::new("/"))?);
     let facts = top.metadata().map_err(|error| errno_of(&error))?;
     let caller = Caller::current().or_who_may_change(&facts);
     let top = Place::new(caller, top.into(), HostPath::new("/"), None)?;

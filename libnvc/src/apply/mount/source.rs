@@ -13,7 +13,7 @@ use nix::sys::stat::{FileStat, SFlag, fstatat};
 use crate::apply::steps::BindKind;
 use crate::directory::open_child;
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::{DeviceNumber, DriverRoot, nodes, unforged};
+use crate::host::{DeviceNumber, DriverRoot, nodes};
 use crate::inroot::{self, Identity, RootDir};
 use crate::path::{ContainerPath, HostPath};
 use crate::sys::mount::{self, MountAttributes};
@@ -149,7 +149,7 @@ impl<'r> HostSources<'r> {
         let directory = self.directory(path.parent())?;
         let found = open_child(directory, path.file_name())?;
         match inroot::kind(&inroot::stat(found.as_fd())?) {
-            SFlag::S_IFLNK => Ok(unforged(self.root, path)?.fd),
+            SFlag::S_IFLNK => Ok(self.root.unforged(path)?.fd),
             _ => Ok(found),
         }
     }
@@ -189,7 +189,7 @@ impl<'r> HostSources<'r> {
         let entry = match known {
             Some(entry) => entry,
             None => {
-                let found = unforged(self.root, &path)?;
+                let found = self.root.unforged(&path)?;
                 if found.kind != SFlag::S_IFDIR {
                     return Err(Errno::ENOTDIR);
                 }
