@@ -326,7 +326,7 @@ registrations() {
   cat /tmp/said
   same_settings $file
   [ ! -e /etc/crio/crio.conf.d/99-nvidia.toml ]
-  grep -F 'systemctl restart crio' /tmp/said
+  ! grep -F 'systemctl restart crio' /tmp/said # there is no crio
   rm -r /etc/docker /etc/crio $config
   nothing_left
 }
