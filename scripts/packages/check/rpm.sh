@@ -311,6 +311,8 @@ registrations() {
   same_settings $file
   nvidia-ctk runtime configure --runtime=docker --nvidia-set-as-default
   nvidia-ctk runtime configure --runtime=crio
+  # An engine that is not there is not restarted.
+  install -m 755 /dev/null /usr/bin/crio
   cp $file /tmp/registered
   dnf_ --enablerepo=ours install nvidia-docker2
   dnf_ --enablerepo=ours reinstall $ours
@@ -321,7 +323,7 @@ registrations() {
   same_settings $file
   [ ! -e /etc/crio/crio.conf.d/99-nvidia.toml ]
   grep -F 'systemctl restart crio' /tmp/said
-  rm -r /etc/crio
+  rm -r /etc/crio /usr/bin/crio
   # A half-removed machine.
   install_ours
   rm /usr/bin/nvidia-ctk
