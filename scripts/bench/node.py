@@ -270,6 +270,7 @@ def migs(node):
     """The last MIG device goes, comes, goes."""
     profile = f"{node.driver}/etc/nvidia-sim/profile"
     lines = open(profile).read().splitlines()
+    last = max(number for number, line in enumerate(lines) if line.startswith("mig "))
     number = len(node.devices())
     uuid = next(line.split("uuid=")[1].split()[0] for line in lines if line.startswith("gpu minor=1 "))
     times = []
@@ -277,7 +278,7 @@ def migs(node):
     def once(number_of_round):
         less = 1 - number_of_round % 2
         with open(profile + ".new", "w") as file:
-            file.write("\n".join(lines[:len(lines) - less]) + "\n")
+            file.write("\n".join(lines[:last] + lines[last + less:]) + "\n")
         os.rename(profile + ".new", profile)
         begin = time.monotonic()
         node.event(f"mig gpu={uuid}")
