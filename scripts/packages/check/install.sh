@@ -62,7 +62,7 @@ links() {
 uninstalls() {
   install_ --uninstall > /tmp/said 2>&1 || { cat /tmp/said; return 1; }
   cat /tmp/said
-  grep -q 'systemctl restart containerd' /tmp/said
+  grep -q 'systemctl restart docker' /tmp/said # the others are not there
   called disable --now "$units" nvidia-docker-plugin.service
   [ ! -e /etc/docker/daemon.json ]
   ! grep -r nvidia /etc/docker /etc/containerd /etc/crio
