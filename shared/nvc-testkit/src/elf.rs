@@ -60,6 +60,7 @@ pub struct SharedObject {
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
+const PT_GNU_STACK: u32 = 0x6474_e551;
 const DT_NEEDED: u64 = 1;
 const DT_HASH: u64 = 4;
 const DT_STRTAB: u64 = 5;
@@ -126,7 +127,7 @@ impl SharedObject {
         } else {
             (52, 32, 16, 8)
         };
-        let segments = if self.abi_tag.is_some() { 3 } else { 2 };
+        let segments = if self.abi_tag.is_some() { 4 } else { 3 };
 
         // Contents in file order; file offsets equal virtual addresses.
         let mut body = Body {
@@ -175,6 +176,8 @@ impl SharedObject {
         // Writable, because the loader relocates the dynamic section in place.
         head.segment(PT_LOAD, 6, &all, 0x1000);
         head.segment(PT_DYNAMIC, 6, &dynamic, 8);
+        // Since glibc 2.41, a library that does not say that its stack need not be executable cannot be loaded later.
+        head.segment(PT_GNU_STACK, 6, &(0..0), 16);
         if let Some(note) = &note {
             head.segment(PT_NOTE, 4, note, 4);
         }

@@ -306,6 +306,10 @@ impl Node {
     }
 
     pub(crate) fn spawn(&mut self, mut command: Command) -> Daemon {
+        // The caller's, which the cluster side would not see.
+        command
+            .env_remove("SSL_CERT_FILE")
+            .env_remove("SSL_CERT_DIR");
         self.daemons += 1;
         let log = self.scratch.join(format!("log-{}", self.daemons));
         command
