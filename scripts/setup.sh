@@ -129,6 +129,10 @@ install "$packages"
 if [ "${1:-}" = tests ] && ! command -v docker >/dev/null 2>&1; then
   install " docker-cli"
 fi
+# And its podman does not start without a program for networks.
+if [ "${1:-}" = tests ] && [ ! -x /usr/lib/podman/netavark ] && podman --version | grep -q 'version [5-9]'; then
+  install " netavark"
+fi
 # The reference library of CDI, sources only.
 cdi=golang-github-container-orchestrated-devices-container-device-interface-dev
 if [ "${1:-}" = tests ] && [ ! -d /usr/share/gocode/src/github.com/container-orchestrated-devices ]; then

@@ -59,7 +59,8 @@ test_docker() {
   # Without these, containerd makes no directory outside.
   printf 'version = 2\ndisabled_plugins = ["io.containerd.%s", "io.containerd.%s", "io.containerd.%s"]\n' grpc.v1.cri \
     internal.v1.opt nri.v1.nri > "$d/containerd.toml"
-  printf '{"exec-opts": ["native.cgroupdriver=cgroupfs"], "runtimes": {"nvidia": {"path": "%s"}}}\n' \
+  # Containers have no network, and Debian 13's docker may lack the proxy.
+  printf '{"exec-opts": ["native.cgroupdriver=cgroupfs"], "userland-proxy": false, "runtimes": {"nvidia": {"path": "%s"}}}\n' \
     "$work/bin/nvidia-container-runtime" > "$d/daemon.json"
   # An old dockerd writes a key there.
   etc_docker=new
