@@ -125,13 +125,9 @@ install() {
 }
 
 install "$packages"
-# Since Debian 13, docker.io has no client.
+# Since Debian 13, docker.io has no client, and podman does not start without a program for networks.
 if [ "${1:-}" = tests ] && ! command -v docker >/dev/null 2>&1; then
-  install " docker-cli"
-fi
-# And its podman does not start without a program for networks.
-if [ "${1:-}" = tests ] && [ ! -x /usr/lib/podman/netavark ] && podman --version | grep -q 'version [5-9]'; then
-  install " netavark"
+  install " docker-cli netavark"
 fi
 # The reference library of CDI, sources only.
 cdi=golang-github-container-orchestrated-devices-container-device-interface-dev
