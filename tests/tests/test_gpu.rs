@@ -149,11 +149,20 @@ impl Bare {
 
     /// Installs engines, which are this machine's.
     fn install_engines(&self) {
+        let libraries = format!("/usr/lib/{TRIPLET}");
+        let copy = |program: &Path, to: &Path| {
+            files::copy_program(program, to).unwrap();
+            userland::install_needed(self.0.path(), program, &libraries).unwrap();
+        };
         for name in ENGINES {
             let program = cli::find(name).unwrap();
-            files::copy_program(&program, &self.path("usr/bin").join(name)).unwrap();
-            let libraries = format!("/usr/lib/{TRIPLET}");
-            userland::install_needed(self.0.path(), &program, &libraries).unwrap();
+            copy(&program, &self.path("usr/bin").join(name));
+        }
+        // podman 5 does not start without it.
+        let networks = Path::new("/usr/lib/podman/netavark");
+        if networks.exists() {
+            files::directory(&self.path("usr/lib/podman")).unwrap();
+            copy(networks, &self.path("usr/lib/podman/netavark"));
         }
         files::file(&self.path("etc/containers/policy.json"), ANY_IMAGE, 0o644).unwrap();
         for directory in ["run", "var/tmp", "var/lib"] {
