@@ -45,7 +45,11 @@ test_podman() {
       -e NVIDIA_DRIVER_CAPABILITIES=compute,utility -e PATH=/usr/bin:/usr/sbin --rootfs "$work/c/rootfs" "$@"
   }
   by_podman "$work/bin/runc" /usr/bin/busybox true || { skip "podman: it cannot run a container here: $(tail -n 1 "$work/err")"; return; }
-  by_podman "$work/bin/nvidia-container-runtime" /bin/sh /job
+  # podman 5 starts a container without its own environment.
+  printf '#!/bin/sh\nNVIDIA_CTK_CONFIG_FILE_PATH=%s exec %s "$@"\n' "$NVIDIA_CTK_CONFIG_FILE_PATH" \
+    "$work/bin/nvidia-container-runtime" > "$work/podman-runtime"
+  chmod 755 "$work/podman-runtime"
+  by_podman "$work/podman-runtime" /bin/sh /job
   judge_engine "podman $("$podman" --version | awk '{ print $3 }')"
 }
 
