@@ -219,17 +219,21 @@ impl<'r> ModuleLoader<'r> {
             let mut above = wanted.iter();
             above.any(|above| file.as_path().starts_with(above.as_path()))
         };
-        let mut files = nvcaps::files(self.root);
-        files.retain(|(file, minor)| minor.is_some() && is_wanted(file));
-        if !files.is_empty() {
+        let files = nvcaps::texts(self.root).into_iter();
+        let files = files.filter(|(file, _)| is_wanted(file));
+        let found: Vec<_> = files
+            .filter_map(|(_, text)| {
+                let text = text?;
+                Some((nvcaps::minor_of(&text)?, text))
+            })
+            .collect();
+        if !found.is_empty() {
             self.directory("nvidia-caps");
         }
-        for (file, minor) in files {
-            if let (Some(text), Some(minor)) = (self.read(file.as_path()), minor) {
-                let name = format!("nvidia-caps/nvidia-cap{minor}");
-                let owner = owner_of_capability(&text);
-                self.node(&name, DeviceNumber { major, minor }, owner);
-            }
+        for (minor, text) in found {
+            let name = format!("nvidia-caps/nvidia-cap{minor}");
+            let owner = owner_of_capability(&text);
+            self.node(&name, DeviceNumber { major, minor }, owner);
         }
     }
 

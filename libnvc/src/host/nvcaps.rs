@@ -87,7 +87,7 @@ impl Capabilities {
                 _ => error,
             }
         })?;
-        let minor = procfs::number(&String::from_utf8_lossy(&bytes), "DeviceFileMinor");
+        let minor = minor_of(&String::from_utf8_lossy(&bytes));
         let malformed = |cause: &str| {
             let error = Error::new(ErrorKind::Malformed, operation).of(file);
             error.because(cause)
@@ -125,6 +125,19 @@ impl Capabilities {
 
 /// Returns all files of capabilities with their minor numbers, as far as the driver lists them.
 pub(crate) fn files(root: &DriverRoot) -> Vec<(HostPath, Option<u32>)> {
+    let files = texts(root).into_iter();
+    files
+        .map(|(file, text)| (file, text.as_deref().and_then(minor_of)))
+        .collect()
+}
+
+/// Returns the minor number that the contents of a capability's file name.
+pub(crate) fn minor_of(text: &str) -> Option<u32> {
+    procfs::number(text, "DeviceFileMinor")
+}
+
+/// Returns all files of capabilities with their contents; None for a directory that is not known whole.
+pub(crate) fn texts(root: &DriverRoot) -> Vec<(HostPath, Option<String>)> {
     let mut files = Vec::new();
     collect(
         root,
@@ -141,7 +154,7 @@ fn collect(
     directory: &HostPath,
     depth: usize,
     most: &mut usize,
-    files: &mut Vec<(HostPath, Option<u32>)>,
+    files: &mut Vec<(HostPath, Option<String>)>,
 ) {
     let mut entries = Vec::new();
     let listed = root.open_file(directory).and_then(|fd| {
@@ -163,8 +176,8 @@ fn collect(
             continue;
         }
         let text = root.read(&path).unwrap_or_default();
-        let minor = procfs::number(&String::from_utf8_lossy(&text), "DeviceFileMinor");
-        files.push((path, minor));
+        let text = String::from_utf8_lossy(&text).into_owned();
+        files.push((path, Some(text)));
     }
 }
 
