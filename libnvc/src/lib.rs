@@ -109,6 +109,7 @@ pub use container::Target;
 pub use device_name::DeviceName;
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use hint::{Hint, Setting};
+pub use mount_id::mount_id;
 pub use path::{ContainerPath, HostPath, STANDARD_PATH};
 pub use printable::{printable, printable_up_to};
 pub use sys::execute::execute;

@@ -16,7 +16,7 @@ use crate::{inroot, read_file};
 ///
 /// # Errors
 /// `ENOSYS` if the kernel does not tell: before Linux 5.8 without a /proc.
-pub(crate) fn mount_id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+pub fn mount_id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     match mount::place(fd)?.id {
         Some(id) => Ok(id),
         None => from_fdinfo(fd, inroot::own_descriptors()?.as_fd()),

@@ -1,14 +1,14 @@
 //! Asks the kubelet which devices its device plugins have given to pods: another program may give the same GPUs.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use libnvc::{Error, ErrorKind, Result};
+use libnvc::{Error, ErrorKind, Result, mount_id};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Response;
@@ -28,7 +28,7 @@ pub(crate) type Given = BTreeMap<String, String>;
 /// The kubelet's list of the devices of pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Pods {
-    /// None in a container that was not given its directory: then nobody is asked.
+    /// None in a container that was not given its directory: then the kubelet is not asked.
     pub(crate) socket: Option<PathBuf>,
     /// What the kubelet said last.
     pub(crate) seen: watch::Sender<Given>,
@@ -43,8 +43,10 @@ impl Pods {
     pub(crate) fn new(socket: &Path, plugins: &Path) -> io::Result<Self> {
         let directory = socket.parent().unwrap_or(socket);
         let kubelets = directory.parent().unwrap_or(directory);
+        let mount =
+            |directory: &Path| Ok::<_, io::Error>(mount_id(File::open(directory)?.as_fd())?);
         // Of a container, `plugins` alone is the kubelet's.
-        let is_asked = directory.is_dir() || mount_of(kubelets)? == mount_of(plugins)?;
+        let is_asked = directory.is_dir() || mount(kubelets)? == mount(plugins)?;
         if is_asked {
             let mut all = DirBuilder::new();
             all.recursive(true).mode(0o750).create(directory)?;
@@ -58,7 +60,7 @@ impl Pods {
         })
     }
 
-    /// Returns what plugins have given; nothing if nobody is asked.
+    /// Returns what plugins have given; nothing if the kubelet is not asked.
     ///
     /// # Errors
     /// The kubelet does not answer, as while it starts.
@@ -79,14 +81,6 @@ impl Pods {
         });
         Ok(given)
     }
-}
-
-/// Returns what is known of the mount that a directory is on.
-fn mount_of(directory: &Path) -> io::Result<Option<String>> {
-    let file = File::open(directory)?;
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
-    let mut lines = info.lines().map(str::to_owned);
-    Ok(lines.find(|line| line.starts_with("mnt_id:")))
 }
 
 fn given(answer: ListPodResourcesResponse) -> Given {
@@ -120,6 +114,7 @@ async fn list(socket: &Path) -> Result<ListPodResourcesResponse, String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::MetadataExt as _;
 
     use prost::Message as _;

@@ -149,8 +149,8 @@ fn done(call: Call, grants: &Grants, world: &World, sockets: &mut Vec<PathBuf>) 
 /// Checks that a claim is one of Kubernetes, and names devices of this machine.
 fn judge(record: &Record, world: &World) -> Result<()> {
     check_uid(&record.uid)?;
-    let are_short =
-        [&record.namespace, &record.name].map(|name| name.len() <= MAX_NAME) == [true; 2];
+    let mut names = [&record.namespace, &record.name].into_iter();
+    let are_short = names.all(|name| name.len() <= MAX_NAME);
     if !are_short || !(1..=MAX_DEVICES).contains(&record.grants.len()) {
         let text = "a claim without devices, with too many, or with a name that is too long";
         return Err(Error::new(ErrorKind::InvalidArgument, text));
