@@ -7,8 +7,8 @@ use std::time::Duration;
 /// Longer than a small file is written.
 pub(crate) const OLD: Duration = Duration::from_secs(60);
 
-/// Removes the drafts of a file that are as old: others may be those of a daemon that writes now. With the lock over a
-/// file, nobody does.
+/// Removes a file's drafts of at least this age: a newer one may belong to a daemon that is writing. Who holds the file's
+/// lock passes zero.
 pub(crate) fn sweep(path: &Path, age: Duration) {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return;

@@ -37,7 +37,7 @@ const BEARERS: &str = "devices.json";
 /// The directory of the records.
 const RECORDS: &str = "claims";
 
-/// The most claims at a time, of which each may have nodes and files. A kubelet has some hundred pods.
+/// The limit of claims that have devices. A kubelet has some hundred pods.
 const MAX_CLAIMS: usize = 1000;
 /// Seconds between the clocks of this node and of the scheduler, with its delay, that do not matter.
 const MAX_SKEW: i64 = 30;

@@ -31,7 +31,7 @@ pub(crate) use call::Call;
 pub(crate) const MARKER: &str = "--machine-side=";
 /// Seconds that NVML may take for a claim.
 const TIMEOUT: &str = "NVC_DRIVER_TIMEOUT";
-/// These unless somebody has said it: the kubelet waits 45 for all claims of a pod.
+/// The default: the kubelet waits 45 for all claims of a pod.
 const DEFAULT_TIMEOUT: &str = "10";
 /// The name of the machine side, for those who look at processes.
 const NAME: &str = "nvc:[machine]";

@@ -95,7 +95,7 @@ fn group_of_users(mode: u32, group: u32) -> Option<u32> {
     (!is_for(0o006) && is_for(0o060) && group != 0).then_some(group)
 }
 
-/// Returns the user as whom the kernel shows those that a user namespace does not map.
+/// Returns the uid that the kernel shows for users that a user namespace does not map.
 pub(crate) fn overflow_uid() -> Result<u32> {
     overflow_id("/proc/sys/kernel/overflowuid")
 }

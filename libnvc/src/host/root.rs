@@ -110,8 +110,8 @@ impl DriverRoot {
         unforged(&self.dir, path)
     }
 
-    /// Opens a path by reference, and returns its real path: links resolved, relative to the root. `ELOOP` if another user
-    /// than the root's owner could have made a link on the way, with a warning.
+    /// Opens a path by reference, and returns its real path: links resolved, relative to the root. `ELOOP` if another
+    /// user than the root's owner could have made a link on the way, with a warning.
     pub(crate) fn real_path(&self, path: &HostPath) -> Result<(OwnedFd, HostPath), Errno> {
         let own = self.real.as_ref().map_err(|errno| *errno)?;
         let (fd, real) = self.dir.real_path_below(own, path.as_path())?;

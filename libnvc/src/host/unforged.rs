@@ -1,5 +1,5 @@
-//! Follows no link that another user could have made: what it leads to would be his choice, also a file that only root may
-//! read.
+//! Follows no link that another user could have made: what it leads to would be his choice, also a file that only root
+//! may read.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};

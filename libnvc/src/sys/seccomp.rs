@@ -70,9 +70,9 @@ pub(crate) fn forbid_execve() -> Result<(), Errno> {
     forbid(&PROGRAMS, Vec::new())
 }
 
-/// Makes calls fail with `EPERM` that change or look into the system, other processes or the kernel, and clones and forks
-/// that are no threads, in the calling thread and those that it starts from now on: for a program that only speaks with others. Sets
-/// no_new_privs.
+/// Makes calls fail with `EPERM` that change or look into the system, other processes or the kernel, and those that start
+/// processes, in the calling thread and those that it starts from now on: for a program that only speaks with others.
+/// Sets no_new_privs.
 ///
 /// # Errors
 /// `ENOSYS` if the kernel has no system-call filters, or does not support them on this architecture.

@@ -61,8 +61,8 @@ struct Candidate {
     new: OwnedFd,
 }
 
-/// Allows all devices, or none; returns the exchanged programs. A filter above the cgroup that denies one of the `vital` devices is an error, since it
-/// applies to other groups too and is not changed.
+/// Allows all devices, or none; returns the exchanged programs. A filter above the cgroup that denies one of the `vital`
+/// devices is an error, since it applies to other groups too and is not changed.
 pub(in crate::apply) fn allow(
     cgroup: BorrowedFd<'_>,
     devices: &[DeviceNumber],
